@@ -1,0 +1,156 @@
+package events
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// AskKind says what people are asked about a held call.
+type AskKind string
+
+// Kinds of asks.
+const (
+	AskApproval  AskKind = "approval"
+	AskSuspended AskKind = "suspended"
+	AskInDoubt   AskKind = "in_doubt"
+	AskClient    AskKind = "client"
+	AskWait      AskKind = "wait"
+	AskEvent     AskKind = "event"
+)
+
+// Decision is what one principal says about an ask, and what counted in the end.
+type Decision string
+
+// Decisions. Expired is only ever the gate's own.
+const (
+	Approve Decision = "approve"
+	Decline Decision = "decline"
+	Edit    Decision = "edit"
+	Respond Decision = "respond"
+	ResumeD Decision = "resume"
+	Retry   Decision = "retry"
+	Expired Decision = "expired"
+)
+
+// Allowed are the decisions that an ask of this kind takes.
+func (k AskKind) Allowed() []Decision {
+	switch k {
+	case AskApproval:
+		return []Decision{Approve, Decline, Edit, Respond}
+	case AskSuspended:
+		return []Decision{ResumeD, Decline, Respond}
+	case AskInDoubt:
+		return []Decision{Retry, Respond, Decline}
+	case AskClient:
+		return []Decision{Respond, Decline}
+	case AskEvent:
+		return []Decision{Respond}
+	}
+	return nil
+}
+
+// Takes reports whether the ask takes this decision.
+func (a CallHeld) Takes(d Decision) bool { return slices.Contains(a.Allowed, d) }
+
+// Releases reports whether a call with this answer may run.
+func (d Decision) Releases() bool { return d == Approve || d == ResumeD || d == Retry }
+
+// CallHeld is the question to people about one call (call.held on call.<c>.ask).
+type CallHeld struct {
+	ToolCallID        string          `json:"toolCallId"`
+	RunID             string          `json:"runId"`
+	RootRunID         string          `json:"rootRunId"`
+	Path              []PathEntry     `json:"path"`
+	AgentID           string          `json:"agentId"`
+	Round             int             `json:"round"`
+	Kind              AskKind         `json:"kind"`
+	ToolName          string          `json:"toolName"`
+	ToolID            string          `json:"toolId"`
+	ToolVersion       string          `json:"toolVersion"`
+	ToolDigest        string          `json:"toolDigest"` // of the pinned manifest
+	Title             string          `json:"title,omitempty"`
+	InputSchemaDigest string          `json:"inputSchemaDigest"`
+	Effect            Effect          `json:"effect"`
+	Args              json.RawMessage `json:"args"` // the frozen bytes
+	Fingerprint       string          `json:"fingerprint"`
+	Reason            AskReason       `json:"reason"`
+	Allowed           []Decision      `json:"allowed"`
+	SuspendPayload    json.RawMessage `json:"suspendPayload,omitempty"`
+	ResumeSchema      json.RawMessage `json:"resumeSchema,omitempty"`
+	Claim             *ClaimBrief     `json:"claim,omitempty"` // in doubt
+	Approvers         []string        `json:"approvers,omitempty"`
+	NotRequester      bool            `json:"notRequester,omitempty"`
+	Signed            bool            `json:"signed,omitempty"` // the rule demands a signed decision
+	Quorum            *Quorum         `json:"quorum,omitempty"`
+	OnExpiry          string          `json:"onExpiry,omitempty"` // decline (default), fail, escalate
+	Preview           json.RawMessage `json:"preview,omitempty"`
+	ThreadID          string          `json:"threadId,omitempty"`
+	ResourceID        string          `json:"resourceId,omitempty"`
+	Attempt           int             `json:"attempt,omitempty"` // attempts to execute so far
+	AskedAt           time.Time       `json:"askedAt"`
+	ExpiresAt         time.Time       `json:"expiresAt"`
+}
+
+func (a CallHeld) expiry() time.Time { return a.ExpiresAt }
+
+// AskReason says which rule held the call.
+type AskReason struct {
+	Rule   string `json:"rule,omitempty"`
+	Set    string `json:"set,omitempty"`
+	Digest string `json:"digest,omitempty"`
+	Text   string `json:"text,omitempty"`
+	Error  string `json:"error,omitempty"` // the rule could not be evaluated: therefore held
+}
+
+// Quorum says how many approvals are needed, and which there are.
+type Quorum struct {
+	Need  int         `json:"need"`
+	Votes []VoteBrief `json:"votes,omitempty"`
+}
+
+// VoteBrief is one vote as lists show it.
+type VoteBrief struct {
+	Principal string    `json:"principal"`
+	Decision  Decision  `json:"decision"`
+	At        time.Time `json:"at"`
+}
+
+// VoteCast is one of several decisions that a quorum needs (vote.cast, beside the chain).
+type VoteCast struct {
+	ToolCallID  string    `json:"toolCallId"`
+	RunID       string    `json:"runId"`
+	Round       int       `json:"round"`
+	Decision    Decision  `json:"decision"`
+	Fingerprint string    `json:"fingerprint"`
+	Principal   string    `json:"principal"`
+	Groups      []string  `json:"groups,omitempty"`
+	At          time.Time `json:"at"`
+	EventID     string    `json:"eventId"`
+	InboxSeq    uint64    `json:"inboxSeq"`
+	Signed      *Signed   `json:"signed,omitempty"`
+}
+
+// CallAnswered is the decision that counts (call.answered on call.<c>.answer).
+type CallAnswered struct {
+	ToolCallID  string          `json:"toolCallId"`
+	RunID       string          `json:"runId"`
+	Round       int             `json:"round"`
+	Decision    Decision        `json:"decision"`
+	Fingerprint string          `json:"fingerprint"`
+	Principal   string          `json:"principal"` // empty when the gate answered for the deadline
+	AuthType    string          `json:"authtype,omitempty"`
+	At          time.Time       `json:"at"` // the server's time stamp of the decision
+	Reason      string          `json:"reason,omitempty"`
+	EventID     string          `json:"eventId,omitempty"` // of the decision
+	InboxSeq    uint64          `json:"inboxSeq,omitempty"`
+	Args        json.RawMessage `json:"args,omitempty"`   // edit: the frozen bytes
+	Result      json.RawMessage `json:"result,omitempty"` // respond
+	Resume      *Resume         `json:"resume,omitempty"`
+	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
+	Votes       []VoteBrief     `json:"votes,omitempty"`
+	Rules       string          `json:"rules,omitempty"`
+	Signed      *Signed         `json:"signed,omitempty"`
+}
+
+func (a CallAnswered) auth() (id, kind string) { return a.Principal, a.AuthType }

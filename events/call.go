@@ -1,0 +1,155 @@
+package events
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Effect says what running a tool a second time would do.
+type Effect string
+
+// Effects of tools. The zero value counts as effectful.
+const (
+	ReadOnly   Effect = "read_only"
+	Idempotent Effect = "idempotent"
+	Effectful  Effect = "effectful"
+)
+
+// Repeatable reports whether a call that was started may be started again without asking people.
+func (e Effect) Repeatable() bool { return e == ReadOnly || e == Idempotent }
+
+// CallReleased is the gate's signed permission to run exact bytes (call.released on call.<c>.go.<pool>.<tool>).
+type CallReleased struct {
+	Namespace         Namespace       `json:"namespace"`
+	RunID             string          `json:"runId"`
+	ToolCallID        string          `json:"toolCallId"`
+	Round             int             `json:"round"`
+	Pool              string          `json:"pool"`
+	ToolID            string          `json:"toolId"`
+	ToolVersion       string          `json:"toolVersion"`
+	InputSchemaDigest string          `json:"inputSchemaDigest"`
+	Effect            Effect          `json:"effect"`
+	Args              string          `json:"args"` // the frozen bytes
+	Fingerprint       string          `json:"fingerprint"`
+	Follows           uint64          `json:"follows"` // sequence of the fact it follows; 0 for none
+	AllowedBy         AllowedBy       `json:"allowedBy"`
+	ToolName          string          `json:"toolName"`
+	AgentID           string          `json:"agentId"`
+	ThreadID          string          `json:"threadId,omitempty"`
+	ResourceID        string          `json:"resourceId,omitempty"`
+	RequestContext    json.RawMessage `json:"requestContext,omitempty"`
+	Resume            *Resume         `json:"resume,omitempty"`
+	SuspendPayload    json.RawMessage `json:"suspendPayload,omitempty"`
+	StartBy           time.Time       `json:"startBy"` // without a claim by then the call ends as unavailable
+	Timeout           Duration        `json:"timeout,omitempty"`
+	Attempt           int             `json:"attempt,omitempty"` // attempts before this release
+}
+
+func (d CallReleased) expiry() time.Time { return d.StartBy }
+
+// AllowedBy names what released a call: an answer, or the rules that held no objection.
+type AllowedBy struct {
+	Answer uint64 `json:"answer,omitempty"` // sequence of the answer
+	Rules  string `json:"rules,omitempty"`  // digest of the rule sets
+	Rule   string `json:"rule,omitempty"`
+	Grant  string `json:"grant,omitempty"`
+}
+
+// Resume wraps resume data, so that any value, null too, is told from none.
+type Resume struct {
+	Data json.RawMessage `json:"data"`
+}
+
+// CallClaimed says that a worker starts the call (call.claimed on call.<c>.claim).
+type CallClaimed struct {
+	ToolCallID string    `json:"toolCallId"`
+	RunID      string    `json:"runId"`
+	Round      int       `json:"round"`
+	Attempt    int       `json:"attempt"` // from 1, over all rounds
+	GoSeq      uint64    `json:"goSeq"`
+	Worker     string    `json:"worker"` // id of its live key
+	LeaseUntil time.Time `json:"leaseUntil"`
+}
+
+// Reasons of a suspension.
+const (
+	SuspendedByTool = "suspended"
+	SuspendInDoubt  = "in_doubt"
+)
+
+// CallSuspended says that a tool suspended itself, or that an executor found the call in doubt (call.suspended).
+type CallSuspended struct {
+	ToolCallID     string          `json:"toolCallId"`
+	RunID          string          `json:"runId"`
+	Round          int             `json:"round"`
+	Reason         string          `json:"reason"`
+	SuspendPayload json.RawMessage `json:"suspendPayload,omitempty"`
+	ResumeSchema   json.RawMessage `json:"resumeSchema,omitempty"` // overrides the tool's for this round
+	ResumeLabel    string          `json:"resumeLabel,omitempty"`
+	Attempt        int             `json:"attempt"`
+	Worker         string          `json:"worker,omitempty"`
+	Since          *time.Time      `json:"since,omitempty"` // in doubt: when the claim was stored
+	Claim          *ClaimBrief     `json:"claim,omitempty"` // in doubt: whose
+}
+
+// ClaimBrief tells people who had started a call that is in doubt.
+type ClaimBrief struct {
+	By      string    `json:"by"`
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt"`
+}
+
+// Outcome is how a call ended.
+type Outcome string
+
+// Outcomes of calls.
+const (
+	OutcomeOK          Outcome = "ok"
+	OutcomeError       Outcome = "error"
+	OutcomeInvalid     Outcome = "invalid"
+	OutcomeUnknown     Outcome = "unknown"
+	OutcomeUnavailable Outcome = "unavailable"
+	OutcomeBlocked     Outcome = "blocked"
+	OutcomeDeclined    Outcome = "declined"
+	OutcomeExpired     Outcome = "expired"
+	OutcomeResponded   Outcome = "responded"
+	OutcomeCancelled   Outcome = "cancelled"
+)
+
+// CallFinished is the one outcome of a call (call.finished on call.<c>.result).
+type CallFinished struct {
+	ToolCallID  string          `json:"toolCallId"`
+	RunID       string          `json:"runId"`
+	ToolName    string          `json:"toolName,omitempty"`
+	Round       int             `json:"round"`
+	Outcome     Outcome         `json:"outcome"`
+	Started     bool            `json:"started"` // the handler may have had effects
+	Attempt     int             `json:"attempt,omitempty"`
+	ClaimSeq    uint64          `json:"claimSeq,omitempty"`
+	Worker      string          `json:"worker,omitempty"`
+	Args        json.RawMessage `json:"args,omitempty"`   // frozen arguments when they differ from the model's: after an edit
+	Result      json.RawMessage `json:"result,omitempty"` // ok, invalid, responded, blocked with an output
+	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
+	Error       *ToolError      `json:"error,omitempty"`
+	Reason      string          `json:"reason,omitempty"` // declined: the person's; blocked: which check
+	Principal   string          `json:"principal,omitempty"`
+	GrantID     string          `json:"grantId,omitempty"`
+	Cancel      *CancelCause    `json:"cancel,omitempty"`
+	// Foreign is the sequence of a fact that no service of Weir wrote and that this result therefore follows.
+	Foreign uint64 `json:"foreign,omitempty"`
+}
+
+// OutcomeDelayed keeps the outcome of a worker that came after its chain had gone on: evidence, never state
+// (outcome.delayed, beside the chain).
+type OutcomeDelayed struct {
+	ToolCallID string          `json:"toolCallId"`
+	RunID      string          `json:"runId"`
+	Round      int             `json:"round"`
+	Attempt    int             `json:"attempt"`
+	ClaimSeq   uint64          `json:"claimSeq"`
+	Worker     string          `json:"worker"`
+	Outcome    Outcome         `json:"outcome,omitempty"` // empty: it had suspended itself
+	Started    bool            `json:"started"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Error      *ToolError      `json:"error,omitempty"`
+}

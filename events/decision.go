@@ -1,0 +1,44 @@
+package events
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// DecisionRequested is what a principal says about an ask (decision.requested, published to the inbox by anybody who
+// may). The principal is the subject's token and the proof that goes with it, never a field.
+type DecisionRequested struct {
+	Decision    Decision        `json:"decision"`
+	ToolCallID  string          `json:"toolCallId"`
+	Round       *int            `json:"round,omitempty"`
+	Fingerprint string          `json:"fingerprint,omitempty"`
+	Reason      string          `json:"reason,omitempty"`
+	Args        json.RawMessage `json:"args,omitempty"`       // edit
+	Result      json.RawMessage `json:"result,omitempty"`     // respond
+	ResumeData  json.RawMessage `json:"resumeData,omitempty"` // resume; null is a value
+	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
+	Grant       *GrantTerms     `json:"grant,omitempty"`
+	Groups      []string        `json:"groups,omitempty"` // counts only when a gateway signed
+}
+
+// DecisionRefused says why a decision did not count: as a fact beside the chain, and as a note to its sender
+// (decision.refused).
+type DecisionRefused struct {
+	ToolCallID string    `json:"toolCallId"`
+	RunID      string    `json:"runId"`
+	EventID    string    `json:"eventId"`   // of the decision
+	Principal  string    `json:"principal"` // token of the subject it came on
+	Decision   Decision  `json:"decision,omitempty"`
+	At         time.Time `json:"at"`
+	InboxSeq   uint64    `json:"inboxSeq,omitempty"`
+	Error
+}
+
+// How the sender of a decision was verified (authtype).
+const (
+	AuthKey     = "key"     // its own signature
+	AuthSubject = "subject" // the permission to publish on its subject; in weir dev only
+	AuthGateway = "gateway" // a gateway's login, signed by the gateway
+	AuthAuto    = "auto_resume"
+	AuthTimer   = "timer"
+)

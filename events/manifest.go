@@ -1,0 +1,148 @@
+package events
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+)
+
+// Manifest is everything about a tool but its code (registry, tool.<id>, and by content def.<digest>).
+type Manifest struct {
+	ID                   string          `json:"id"`
+	Version              string          `json:"version"`
+	Title                string          `json:"title,omitempty"`
+	Description          string          `json:"description"`
+	InputSchema          json.RawMessage `json:"inputSchema"`
+	OutputSchema         json.RawMessage `json:"outputSchema,omitempty"`
+	SuspendSchema        json.RawMessage `json:"suspendSchema,omitempty"`
+	ResumeSchema         json.RawMessage `json:"resumeSchema,omitempty"`
+	RequestContextSchema json.RawMessage `json:"requestContextSchema,omitempty"`
+	InputSchemaDigest    string          `json:"inputSchemaDigest"`
+	Effect               Effect          `json:"effect"`
+	Pool                 string          `json:"pool"`
+	Timeout              Duration        `json:"timeout,omitempty"`      // of the handler; default 5m
+	StartTimeout         Duration        `json:"startTimeout,omitempty"` // from release to claim; default 5m
+	Expires              Duration        `json:"expires,omitempty"`      // of its asks; default 168h
+	OnExpiry             string          `json:"onExpiry,omitempty"`     // decline (default) or fail
+	MaxAttempts          int             `json:"maxAttempts,omitempty"`  // default 5
+	Strict               bool            `json:"strict,omitempty"`
+	RequireApproval      *Approval       `json:"requireApproval,omitempty"`
+	ProviderOptions      json.RawMessage `json:"providerOptions,omitempty"`
+	InputExamples        json.RawMessage `json:"inputExamples,omitempty"`
+	ToModelOutput        json.RawMessage `json:"toModelOutput,omitempty"`
+	Transform            json.RawMessage `json:"transform,omitempty"`
+	Preview              json.RawMessage `json:"preview,omitempty"`
+	Hooks                json.RawMessage `json:"hooks,omitempty"`
+	Background           json.RawMessage `json:"background,omitempty"`
+	MCP                  json.RawMessage `json:"mcp,omitempty"`
+	Source               Source          `json:"source"`
+}
+
+// Source says where a tool's code is.
+type Source struct {
+	Kind   string `json:"kind"` // go, http, exec, nats, mcp, builtin or client
+	Server string `json:"server,omitempty"`
+	Name   string `json:"name,omitempty"`
+}
+
+// DefaultPool is the pool of tools that name none.
+const DefaultPool = "default"
+
+// Approval says when a call needs approval: always, never, or when a CEL expression over tool, args, agent, run and
+// context holds. In JSON it is true, false or {"cel": "…"}. A nil *Approval says nothing.
+type Approval struct {
+	Always bool
+	When   string
+}
+
+// MarshalJSON writes the short form.
+func (a Approval) MarshalJSON() ([]byte, error) {
+	if a.When != "" {
+		return Marshal(map[string]string{"cel": a.When})
+	}
+	return json.Marshal(a.Always)
+}
+
+// UnmarshalJSON reads true, false or {"cel": "…"}; anything else is an error, so that no form is taken for "never".
+func (a *Approval) UnmarshalJSON(b []byte) error {
+	var always bool
+	if err := json.Unmarshal(b, &always); err == nil && string(bytes.TrimSpace(b)) != "null" {
+		*a = Approval{Always: always}
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	var when struct {
+		CEL string `json:"cel"`
+	}
+	if err := dec.Decode(&when); err != nil || when.CEL == "" {
+		return fmt.Errorf("approval must be true, false or {\"cel\": \"expression\"}, not %.80s", b)
+	}
+	*a = Approval{When: when.CEL}
+	return nil
+}
+
+// AgentDef is an agent as data (registry, agent.<id>, and by content def.<digest>).
+type AgentDef struct {
+	ID                  string            `json:"id"`
+	Name                string            `json:"name,omitempty"`
+	Description         string            `json:"description,omitempty"`
+	Instructions        string            `json:"instructions,omitempty"`
+	Model               string            `json:"model"`           // "<provider>/<model>"
+	Tools               map[string]string `json:"tools,omitempty"` // key that the model sees → tool id
+	Agents              map[string]string `json:"agents,omitempty"`
+	Workflows           map[string]string `json:"workflows,omitempty"`
+	ToolChoice          string            `json:"toolChoice,omitempty"`
+	ActiveTools         *[]string         `json:"activeTools,omitempty"`
+	RequireToolApproval *Approval         `json:"requireToolApproval,omitempty"`
+	Limits              *Limits           `json:"limits,omitempty"`
+	ModelSettings       json.RawMessage   `json:"modelSettings,omitempty"`
+	ProviderOptions     json.RawMessage   `json:"providerOptions,omitempty"`
+}
+
+// RuleAction is what a rule does with a call that it matches.
+type RuleAction string
+
+// Actions of rules.
+const (
+	RuleAllow RuleAction = "allow"
+	RuleAsk   RuleAction = "ask"
+	RuleBlock RuleAction = "block"
+)
+
+// RuleSet is a set of operators' rules (registry, rule.<name>). The first rule that matches counts.
+type RuleSet struct {
+	Name  string `json:"name"`
+	Rules []Rule `json:"rules"`
+}
+
+// Rule matches calls by tool, agent and expression.
+type Rule struct {
+	Name         string     `json:"name"`
+	Tools        []string   `json:"tools,omitempty"`  // globs over tool ids; empty: all
+	Agents       []string   `json:"agents,omitempty"` // globs over agent ids; empty: all
+	When         string     `json:"when,omitempty"`   // CEL; empty: always
+	Action       RuleAction `json:"action"`
+	Reason       string     `json:"reason,omitempty"`
+	Approvers    []string   `json:"approvers,omitempty"`
+	NotRequester bool       `json:"notRequester,omitempty"`
+	Signed       bool       `json:"signed,omitempty"`
+	Expires      Duration   `json:"expires,omitempty"`
+	OnExpiry     string     `json:"onExpiry,omitempty"` // decline (default) or fail
+}
+
+// PrincipalDef says how decisions of a principal are verified (registry, principal.<id>).
+type PrincipalDef struct {
+	ID     string   `json:"id"`
+	Auth   string   `json:"auth"`          // key, gateway or subject
+	Key    string   `json:"key,omitempty"` // public nkey, for auth key
+	Groups []string `json:"groups,omitempty"`
+}
+
+// Digest is the content digest of a definition, "sha256:" and lower-case hex.
+func Digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

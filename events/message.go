@@ -1,0 +1,111 @@
+package events
+
+import "encoding/json"
+
+// Role says who speaks in a message.
+type Role string
+
+// Roles of messages.
+const (
+	RoleSystem    Role = "system"
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool"
+)
+
+// Message is one entry of a conversation.
+type Message struct {
+	ID    string `json:"id,omitempty"`
+	Role  Role   `json:"role"`
+	Parts []Part `json:"parts"`
+}
+
+// Types of parts.
+const (
+	PartText       = "text"
+	PartReasoning  = "reasoning"
+	PartToolCall   = "tool-call"
+	PartToolResult = "tool-result"
+	PartFile       = "file"
+)
+
+// Part is a piece of a message. Type says which fields are set.
+type Part struct {
+	Type string `json:"type"`
+
+	Text      string `json:"text,omitempty"`      // text, reasoning
+	Signature string `json:"signature,omitempty"` // reasoning: the provider's proof
+
+	ToolCallID     string       `json:"toolCallId,omitempty"` // tool-call, tool-result
+	ToolName       string       `json:"toolName,omitempty"`
+	Args           string       `json:"args,omitempty"` // tool-call: JSON text
+	ProviderCallID string       `json:"providerCallId,omitempty"`
+	Output         *ModelOutput `json:"output,omitempty"` // tool-result: what the model is told
+	IsError        bool         `json:"isError,omitempty"`
+
+	MediaType string `json:"mediaType,omitempty"` // file
+	URL       string `json:"url,omitempty"`
+	Data      string `json:"data,omitempty"` // base64
+	DataRef   string `json:"dataref,omitempty"`
+	Filename  string `json:"filename,omitempty"`
+
+	ProviderOptions json.RawMessage `json:"providerOptions,omitempty"`
+}
+
+// Types of what a model is told of a call's outcome.
+const (
+	OutputText      = "text"
+	OutputJSON      = "json"
+	OutputErrorText = "error-text"
+	OutputContent   = "content"
+)
+
+// ModelOutput is what a model is told of a call's outcome.
+type ModelOutput struct {
+	Type  string          `json:"type"`
+	Value json.RawMessage `json:"value"`
+}
+
+// TextMessage is a message of one text.
+func TextMessage(role Role, text string) Message {
+	return Message{Role: role, Parts: []Part{{Type: PartText, Text: text}}}
+}
+
+// Text is the text of the message's parts, joined.
+func (m Message) Text() string {
+	var s string
+	for _, p := range m.Parts {
+		if p.Type == PartText {
+			s += p.Text
+		}
+	}
+	return s
+}
+
+// Prompt is what a start request says: a text or messages.
+type Prompt []Message
+
+// UnmarshalJSON accepts a text, which becomes one user message, or a list of messages.
+func (p *Prompt) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*p = Prompt{TextMessage(RoleUser, text)}
+		return nil
+	}
+	var list []Message
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	*p = list
+	return nil
+}
+
+// MessageStored is an entry of a thread (message.stored).
+type MessageStored struct {
+	ThreadID   string    `json:"threadId"`
+	ResourceID string    `json:"resourceId"`
+	RunID      string    `json:"runId"`
+	Index      int       `json:"index"`
+	Messages   []Message `json:"messages"`
+	Closing    bool      `json:"closing,omitempty"`
+}

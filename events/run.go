@@ -1,0 +1,155 @@
+package events
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// RunRequested asks for a run (run.requested, published to the inbox by whoever may start the agent).
+type RunRequested struct {
+	AgentID             string          `json:"agentId,omitempty"`
+	ToolID              string          `json:"toolId,omitempty"` // a run of one tool; the agent token is =tool
+	Args                json.RawMessage `json:"args,omitempty"`
+	Messages            Prompt          `json:"messages,omitempty"`
+	RunID               string          `json:"runId,omitempty"` // 1 to 64 of [A-Za-z0-9_-]; empty: the event's id
+	ThreadID            string          `json:"threadId,omitempty"`
+	ResourceID          string          `json:"resourceId,omitempty"`
+	RequestContext      json.RawMessage `json:"requestContext,omitempty"` // an object
+	Instructions        *string         `json:"instructions,omitempty"`   // in place of the agent's
+	Model               string          `json:"model,omitempty"`          // in place of the agent's
+	ToolChoice          string          `json:"toolChoice,omitempty"`     // auto (default), none, required, tool:<key>
+	ActiveTools         *[]string       `json:"activeTools,omitempty"`    // null: all
+	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
+	Limits              *Limits         `json:"limits,omitempty"`
+	Metadata            json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Limits bound a run. A zero field means the default.
+type Limits struct {
+	Steps    int      `json:"steps,omitempty"`    // model turns; default 5
+	Tokens   int      `json:"tokens,omitempty"`   // total over the run; default 1,000,000
+	Failures int      `json:"failures,omitempty"` // failed calls in a row; default 10
+	Repeats  int      `json:"repeats,omitempty"`  // equal calls in a row; default 5
+	Time     Duration `json:"time,omitempty"`     // of the whole run, people's time not counted; default 1h
+}
+
+// Definitions are the digests that a run is pinned to: its agent's and its tools', by the key of each tool.
+type Definitions struct {
+	Agent string            `json:"agent"`
+	Tools map[string]string `json:"tools"`
+}
+
+// PathEntry is one level of delegation.
+type PathEntry struct {
+	AgentID string `json:"agentId"`
+	RunID   string `json:"runId"`
+}
+
+// RunStarted is the first fact of a run (run.started on main.start).
+type RunStarted struct {
+	RunID       string       `json:"runId"`
+	RootRunID   string       `json:"rootRunId"`
+	Path        []PathEntry  `json:"path"`
+	AgentID     string       `json:"agentId"`
+	Requester   string       `json:"requester"` // principal token of the request's subject
+	InboxSeq    uint64       `json:"inboxSeq"`
+	RequestID   string       `json:"requestId"` // event id of the request
+	Request     RunRequested `json:"request"`
+	Definitions Definitions  `json:"definitions"`
+	Signed      *Signed      `json:"signed,omitempty"`
+}
+
+// Signed keeps a foreign event with its signature, verbatim.
+type Signed struct {
+	Payload string `json:"payload"`
+	Subject string `json:"subject"`
+	Key     string `json:"key"`
+	Sig     string `json:"sig"`
+}
+
+// RunRefused tells the sender of a start or cancel why it did not count (run.refused, a note).
+type RunRefused struct {
+	RunID   string `json:"runId,omitempty"`
+	EventID string `json:"eventId"` // of the request
+	Error
+}
+
+// CancelRequested asks for the end of a run, or of one call of it (cancel.requested).
+type CancelRequested struct {
+	RunID      string `json:"runId"`
+	ToolCallID string `json:"toolCallId,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	End        string `json:"end,omitempty"`  // cancelled (default) or failed; failed only by =planner and the gate
+	Code       Code   `json:"code,omitempty"` // of a failed end
+}
+
+// RunOutcome is how a run ended.
+type RunOutcome string
+
+// Outcomes of runs.
+const (
+	RunCompleted RunOutcome = "completed"
+	RunFailed    RunOutcome = "failed"
+	RunCancelled RunOutcome = "cancelled"
+)
+
+// RunEnded is the last fact of a run (run.ended on main.end).
+type RunEnded struct {
+	RunID        string       `json:"runId"`
+	AgentID      string       `json:"agentId,omitempty"`
+	ThreadID     string       `json:"threadId,omitempty"`
+	ResourceID   string       `json:"resourceId,omitempty"`
+	Outcome      RunOutcome   `json:"outcome"`
+	FinishReason string       `json:"finishReason"`
+	Limit        string       `json:"limit,omitempty"` // steps, tokens, time, failures or repeats
+	Attempt      int          `json:"attempt,omitempty"`
+	Step         int          `json:"step,omitempty"` // the turn that brought the final message
+	MessageID    string       `json:"messageId,omitempty"`
+	Message      *Message     `json:"message,omitempty"`
+	Usage        Usage        `json:"usage"`
+	Error        *Error       `json:"error,omitempty"`
+	Cancel       *CancelCause `json:"cancel,omitempty"`
+}
+
+// CancelCause names whose cancel closed a call or a run, and the end that is due.
+type CancelCause struct {
+	RunID      string     `json:"runId,omitempty"`      // the run whose cancel was asked
+	ToolCallID string     `json:"toolCallId,omitempty"` // only this call was cancelled
+	End        RunOutcome `json:"end,omitempty"`        // cancelled or failed
+	Code       Code       `json:"code,omitempty"`       // of a failed end
+	By         string     `json:"by,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+}
+
+// RunCarried stores a run's state again before its old facts age out (run.carried on main.carry.<k>).
+type RunCarried struct {
+	RunID   string `json:"runId"`
+	Step    int    `json:"step"`
+	MainSeq uint64 `json:"mainSeq"`
+	State   State  `json:"state"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	InputTokens  int `json:"inputTokens"`
+	OutputTokens int `json:"outputTokens"`
+	TotalTokens  int `json:"totalTokens"`
+}
+
+// Add sums two usages.
+func (u Usage) Add(v Usage) Usage {
+	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.TotalTokens + v.TotalTokens}
+}
+
+// Duration is a time span that travels as text, such as "5m" or "168h".
+type Duration time.Duration
+
+// MarshalText writes the span as Go does.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads a span such as "90s".
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}

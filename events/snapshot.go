@@ -1,0 +1,75 @@
+package events
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// SnapshotVersion is the version of snapshots and carried states that this release writes. It reads every earlier one.
+const SnapshotVersion = 1
+
+// Snapshot is the value of a suspended run in the bucket suspended: what a planner needs to go on, and what people
+// are asked.
+type Snapshot struct {
+	State
+	SuspendedAt time.Time `json:"suspendedAt"`
+	Asks        []OpenAsk `json:"asks"`
+	Writer      string    `json:"writer"` // id of the write, so that a writer knows its own after a lost ack
+	Size        int       `json:"size"`
+}
+
+// OpenAsk is an ask as lists show it.
+type OpenAsk struct {
+	ToolCallID     string          `json:"toolCallId"`
+	RunID          string          `json:"runId"`
+	Path           []PathEntry     `json:"path"`
+	AgentID        string          `json:"agentId"`
+	Round          int             `json:"round"`
+	Kind           AskKind         `json:"kind"`
+	ToolName       string          `json:"toolName"`
+	Title          string          `json:"title,omitempty"`
+	Args           json.RawMessage `json:"args"`
+	Fingerprint    string          `json:"fingerprint"`
+	Allowed        []Decision      `json:"allowed"`
+	Reason         AskReason       `json:"reason"`
+	SuspendPayload json.RawMessage `json:"suspendPayload,omitempty"`
+	ResumeSchema   json.RawMessage `json:"resumeSchema,omitempty"`
+	Late           *OutcomeDelayed `json:"late,omitempty"`
+	AskedAt        time.Time       `json:"askedAt"`
+	ExpiresAt      time.Time       `json:"expiresAt"`
+}
+
+// Open is the ask as lists show it.
+func (a CallHeld) Open() OpenAsk {
+	return OpenAsk{
+		ToolCallID: a.ToolCallID, RunID: a.RunID, Path: a.Path, AgentID: a.AgentID, Round: a.Round, Kind: a.Kind,
+		ToolName: a.ToolName, Title: a.Title, Args: a.Args, Fingerprint: a.Fingerprint, Allowed: a.Allowed,
+		Reason: a.Reason, SuspendPayload: a.SuspendPayload, ResumeSchema: a.ResumeSchema,
+		AskedAt: a.AskedAt, ExpiresAt: a.ExpiresAt,
+	}
+}
+
+// Live is what a process says about itself while it lives (registry, live.<service>.<id>).
+type Live struct {
+	Service string    `json:"service"`
+	ID      string    `json:"id"`
+	Pool    string    `json:"pool,omitempty"`
+	Tools   []string  `json:"tools,omitempty"` // "<id>@<version>"
+	Host    string    `json:"host,omitempty"`
+	Since   time.Time `json:"since"`
+	Version string    `json:"version,omitempty"`
+}
+
+// DeliveryAbandoned keeps what a service had to give up, for people (delivery.abandoned, stream dead).
+type DeliveryAbandoned struct {
+	Service  string `json:"service"`
+	Consumer string `json:"consumer"`
+	Subject  string `json:"subject"`
+	Seq      uint64 `json:"seq"`
+	RunID    string `json:"runId,omitempty"`
+	Attempts int    `json:"attempts"`
+	Reason   string `json:"reason"`
+	Payload  string `json:"payload"`           // as it came, base64 when it is not text
+	Base64   bool   `json:"base64,omitempty"`  //
+	Command  string `json:"command,omitempty"` // what resolves it
+}

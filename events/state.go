@@ -1,0 +1,266 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// State is what the facts of a run amount to: the fold that planner and gate work on, that snapshots and carries
+// hold, and that the log checker computes again. It is a pure function of the facts.
+type State struct {
+	V              int             `json:"v"`
+	RunID          string          `json:"runId"`
+	RootRunID      string          `json:"rootRunId"`
+	Path           []PathEntry     `json:"path"`
+	AgentID        string          `json:"agentId"`
+	ThreadID       string          `json:"threadId,omitempty"`
+	ResourceID     string          `json:"resourceId,omitempty"`
+	Requester      string          `json:"requester"`
+	StartedAt      time.Time       `json:"startedAt"`
+	Definitions    Definitions     `json:"definitions"`
+	Options        Options         `json:"options"`
+	RequestContext json.RawMessage `json:"requestContext,omitempty"`
+	TraceParent    string          `json:"traceparent,omitempty"`
+
+	MainSeq  uint64      `json:"mainSeq"` // sequence of the last main fact that is folded in
+	Step     int         `json:"step"`    // model turns so far
+	Final    string      `json:"final,omitempty"`
+	Counters Counters    `json:"counters"`
+	Messages []Message   `json:"messages"` // what a model has seen and said, the results of the current step excepted
+	Calls    []CallState `json:"calls"`    // of the current step, in order
+	Carries  int         `json:"carries,omitempty"`
+	Ended    RunOutcome  `json:"ended,omitempty"`
+}
+
+// Options are the request's choices, frozen at the start and the same after a suspension or restart.
+type Options struct {
+	ToolID              string          `json:"toolId,omitempty"`
+	Args                json.RawMessage `json:"args,omitempty"`
+	Instructions        *string         `json:"instructions,omitempty"`
+	Model               string          `json:"model,omitempty"`
+	ToolChoice          string          `json:"toolChoice,omitempty"`
+	ActiveTools         *[]string       `json:"activeTools,omitempty"`
+	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
+	Limits              *Limits         `json:"limits,omitempty"`
+	Metadata            json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Counters are what limits are compared with.
+type Counters struct {
+	Usage    Usage `json:"usage"`
+	Failures int   `json:"failures"` // failed calls in a row
+	Repeats  int   `json:"repeats"`  // equal calls in a row
+}
+
+// States of a call within a run.
+const (
+	CallPending  = "pending" // no result yet
+	CallSettled  = "finished"
+	callsPerStep = 64
+)
+
+// CallState is a call of the current step.
+type CallState struct {
+	C           string        `json:"c"` // "<step>-<i>"
+	State       string        `json:"state"`
+	Planned     CallPlanned   `json:"planned"`
+	Finished    *CallFinished `json:"finished,omitempty"`
+	FinishedID  string        `json:"finishedId,omitempty"` // event id of the result
+	FinishedSeq uint64        `json:"finishedSeq,omitempty"`
+}
+
+// MaxCalls is how many calls one step may have.
+const MaxCalls = callsPerStep
+
+// ErrOutOfOrder says that an event does not follow what has been folded so far.
+var ErrOutOfOrder = errors.New("event does not follow the state")
+
+// NewState begins a state with main.start, or with a carry, which holds everything before it.
+func NewState(e Event) (*State, error) {
+	switch e.Place.Kind {
+	case KindStart:
+		d, err := Data[RunStarted](e)
+		if err != nil {
+			return nil, err
+		}
+		return stateOf(d, e), nil
+	case KindCarry:
+		d, err := Data[RunCarried](e)
+		if err != nil {
+			return nil, err
+		}
+		st := d.State
+		st.MainSeq, st.Carries = e.Seq, e.Place.N
+		return &st, nil
+	}
+	return nil, fmt.Errorf("%w: a run begins with start or carry, not %s", ErrOutOfOrder, e.Place.Kind)
+}
+
+func stateOf(d RunStarted, e Event) *State {
+	r := d.Request
+	return &State{
+		V: SnapshotVersion, RunID: d.RunID, RootRunID: d.RootRunID, Path: d.Path, AgentID: d.AgentID,
+		ThreadID: r.ThreadID, ResourceID: r.ResourceID, Requester: d.Requester, StartedAt: e.Time,
+		Definitions: d.Definitions,
+		Options: Options{
+			ToolID: r.ToolID, Args: r.Args, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
+			ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits,
+			Metadata: r.Metadata,
+		},
+		RequestContext: r.RequestContext, TraceParent: e.TraceParent,
+		MainSeq: e.Seq, Messages: slices.Clone([]Message(r.Messages)), Calls: []CallState{},
+	}
+}
+
+// Apply folds one more fact in. Facts of calls that hold no result change nothing; a result of an earlier step, or
+// one that is already in, is ignored.
+func (s *State) Apply(e Event) error {
+	switch e.Place.Kind {
+	case KindStep:
+		return s.applyStep(e)
+	case KindCarry:
+		if e.Seq > s.MainSeq {
+			s.MainSeq, s.Carries = e.Seq, e.Place.N
+		}
+		return nil
+	case KindEnd:
+		d, err := Data[RunEnded](e)
+		if err != nil {
+			return err
+		}
+		s.MainSeq, s.Ended = e.Seq, d.Outcome
+		return nil
+	case KindResult:
+		return s.applyResult(e)
+	}
+	return nil
+}
+
+func (s *State) applyStep(e Event) error {
+	d, err := Data[StepFinished](e)
+	if err != nil {
+		return err
+	}
+	if d.Step != s.Step+1 || !s.Settled() {
+		return fmt.Errorf("%w: step %d after step %d of run %s", ErrOutOfOrder, d.Step, s.Step, s.RunID)
+	}
+	s.settle()
+	s.Step, s.MainSeq, s.Final = d.Step, e.Seq, d.Final
+	s.Counters.Usage = s.Counters.Usage.Add(d.Usage)
+	msg := Message{ID: d.MessageID, Role: RoleAssistant, Parts: slices.Clone(d.Message.Parts)}
+	for i, c := range d.Calls {
+		msg.Parts = append(msg.Parts, Part{Type: PartToolCall, ToolCallID: c.ToolCallID, ToolName: c.ToolName,
+			Args: c.Args, ProviderCallID: c.ProviderCallID})
+		token := CallID{Run: s.RunID, Step: d.Step, Index: i + 1}.Token()
+		s.Calls = append(s.Calls, CallState{C: token, State: CallPending, Planned: c})
+	}
+	s.Messages = append(s.Messages, msg)
+	return nil
+}
+
+// settle moves the results of the current step into the conversation, in call order.
+func (s *State) settle() {
+	if len(s.Calls) > 0 {
+		s.Messages = append(s.Messages, s.results())
+	}
+	for _, c := range s.Calls {
+		s.count(c)
+	}
+	s.Calls = []CallState{}
+}
+
+func (s *State) count(c CallState) {
+	switch c.Finished.Outcome {
+	case OutcomeError, OutcomeInvalid, OutcomeUnknown, OutcomeUnavailable:
+		s.Counters.Failures++
+	default:
+		s.Counters.Failures = 0
+	}
+}
+
+func (s *State) results() Message {
+	m := Message{Role: RoleTool}
+	for _, c := range s.Calls {
+		m.Parts = append(m.Parts, ResultPart(c))
+	}
+	return m
+}
+
+func (s *State) applyResult(e Event) error {
+	for i := range s.Calls {
+		c := &s.Calls[i]
+		if c.C != e.Place.Call || c.State == CallSettled {
+			continue
+		}
+		d, err := Data[CallFinished](e)
+		if err != nil {
+			return err
+		}
+		c.State, c.Finished, c.FinishedID, c.FinishedSeq = CallSettled, &d, e.ID, e.Seq
+	}
+	return nil
+}
+
+// Settled reports whether every call of the current step has its result.
+func (s *State) Settled() bool {
+	return !slices.ContainsFunc(s.Calls, func(c CallState) bool { return c.State != CallSettled })
+}
+
+// Open are the tokens of the calls of the current step that have no result yet.
+func (s *State) Open() []string {
+	var open []string
+	for _, c := range s.Calls {
+		if c.State != CallSettled {
+			open = append(open, c.C)
+		}
+	}
+	return open
+}
+
+// LastResult is the highest sequence among the results of the current step; its delivery is the one that goes on.
+func (s *State) LastResult() uint64 {
+	var last uint64
+	for _, c := range s.Calls {
+		last = max(last, c.FinishedSeq)
+	}
+	return last
+}
+
+// CancelDue is the cause that a cancelled result of the current step names for this run or one above it: the run is
+// being ended and takes no further turn. Nil when there is none.
+func (s *State) CancelDue() *CancelCause {
+	for _, c := range s.Calls {
+		if c.Finished == nil || c.Finished.Outcome != OutcomeCancelled || c.Finished.Cancel == nil {
+			continue
+		}
+		if run := c.Finished.Cancel.RunID; run != "" && (run == s.RunID || isBelow(s.RunID, run)) {
+			return c.Finished.Cancel
+		}
+	}
+	return nil
+}
+
+// isBelow reports whether run is a descendant of ancestor.
+func isBelow(run, ancestor string) bool {
+	return len(run) > len(ancestor) && run[:len(ancestor)] == ancestor && run[len(ancestor)] == '='
+}
+
+// Transcript is what the next model turn sees: the conversation and, as one group in call order, the results of the
+// current step. It must be settled.
+func (s *State) Transcript() []Message {
+	if len(s.Calls) == 0 {
+		return s.Messages
+	}
+	return append(slices.Clone(s.Messages), s.results())
+}
+
+// Clone is a copy that may be changed without changing the original.
+func (s *State) Clone() *State {
+	c := *s
+	c.Messages = slices.Clone(s.Messages)
+	c.Calls = slices.Clone(s.Calls)
+	return &c
+}

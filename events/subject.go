@@ -1,0 +1,413 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Tokens that Weir reserves. None of them is ever made by [Token], so no id from outside can look like one.
+const (
+	TokenAbsent    = "=0"       // an id that is not there
+	TokenAuto      = "=auto"    // principal: the planner's automatic resume
+	TokenPlanner   = "=planner" // principal: a planner that must end a run with open calls
+	TokenAgentPool = "=agent"   // pool: the planners, for delegated calls
+	TokenTool      = "=tool"    // agent: a run of one tool
+	TokenProbe     = "=probe"   // run: self-test of the guards
+	TokenRun       = "=run"     // call of a note that concerns the run itself
+)
+
+// MaxToken is the length up to which an id stands in a subject as it is.
+const MaxToken = 64
+
+var tokenEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// Token turns an id from outside into one token of a subject, key or consumer name. It is the only way to do so.
+// An id of up to 64 letters, digits, hyphens and underscores stands as it is; any other becomes "=b" and its base32
+// form, or "=h" and its SHA-256 when that would be longer than [MaxToken]; an empty id is [TokenAbsent].
+func Token(id string) string {
+	switch {
+	case id == "":
+		return TokenAbsent
+	case literal(id):
+		return id
+	}
+	if n := tokenEncoding.EncodedLen(len(id)); n <= MaxToken-2 {
+		return "=b" + tokenEncoding.EncodeToString([]byte(id))
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "=h" + tokenEncoding.EncodeToString(sum[:])
+}
+
+func literal(id string) bool {
+	if id == "" || len(id) > MaxToken {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// ValidRunID reports whether a start request may bring this run id: 1 to 64 letters, digits, hyphens, underscores.
+func ValidRunID(id string) bool { return literal(id) }
+
+// isRunID reports whether id is the id of a run of any depth: a literal, then "=<step>-<i>" once per level.
+func isRunID(id string) bool {
+	base, rest, nested := strings.Cut(id, "=")
+	if !literal(base) {
+		return false
+	}
+	for nested {
+		var place string
+		place, rest, nested = strings.Cut(rest, "=")
+		if _, _, ok := parseCallToken(place); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// runToken is a run id as it stands in a subject. What is not a run id becomes a token that no run has.
+func runToken(run string) string {
+	if isRunID(run) {
+		return run
+	}
+	return Token(run)
+}
+
+// A CallID says which call of which run is meant. Its text form is the toolCallId.
+type CallID struct {
+	Run   string
+	Step  int // from 1
+	Index int // place within the step, from 1
+}
+
+// String is the toolCallId: "<run>=<step>-<i>". It is also the run id of the child when the call is delegated.
+func (c CallID) String() string { return c.Run + "=" + c.Token() }
+
+// Token is the call's place in its run, "<step>-<i>", as it stands in subjects.
+func (c CallID) Token() string { return strconv.Itoa(c.Step) + "-" + strconv.Itoa(c.Index) }
+
+// ErrBadID says that a text is not an id of the form that is needed.
+var ErrBadID = errors.New("malformed id")
+
+// ParseCallID reads a toolCallId. The run is what stands before the last "=".
+func ParseCallID(s string) (CallID, error) {
+	at := strings.LastIndexByte(s, '=')
+	if at < 0 || !isRunID(s[:at]) {
+		return CallID{}, fmt.Errorf("%w: %q is not a toolCallId (<runId>=<step>-<i>)", ErrBadID, s)
+	}
+	return CallOf(s[:at], s[at+1:])
+}
+
+// CallOf names a call by its run and its token "<step>-<i>".
+func CallOf(run, token string) (CallID, error) {
+	step, index, ok := parseCallToken(token)
+	if !ok || !isRunID(run) {
+		return CallID{}, fmt.Errorf("%w: call %q of run %q", ErrBadID, token, run)
+	}
+	return CallID{Run: run, Step: step, Index: index}, nil
+}
+
+func parseCallToken(s string) (step, index int, ok bool) {
+	a, b, found := strings.Cut(s, "-")
+	if !found {
+		return 0, 0, false
+	}
+	step, ok1 := parseCount(a)
+	index, ok2 := parseCount(b)
+	return step, index, ok1 && ok2
+}
+
+// parseCount reads a number from 1 in its one canonical form.
+func parseCount(s string) (int, bool) {
+	if s == "" || len(s) > 6 || s[0] == '0' {
+		return 0, false
+	}
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n, true
+}
+
+// Namespace is a tenant or a shard of one: the second token of every subject and a part of every stream's name.
+type Namespace string
+
+// DefaultNamespace is used where none is given.
+const DefaultNamespace Namespace = "default"
+
+// ParseNamespace accepts what can stand in subjects and stream names: 1 to 32 lower-case letters, digits and hyphens.
+func ParseNamespace(s string) (Namespace, error) {
+	ok := s != "" && len(s) <= 32
+	for i := 0; ok && i < len(s); i++ {
+		c := s[i]
+		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-'
+	}
+	if !ok {
+		return "", fmt.Errorf("%w: namespace %q: use 1 to 32 lower-case letters, digits and hyphens", ErrBadID, s)
+	}
+	return Namespace(s), nil
+}
+
+func (ns Namespace) root() string { return "weir." + string(ns) + "." }
+
+// Names of streams and buckets, without the namespace.
+const (
+	StreamInbox     = "inbox"
+	StreamRuns      = "runs"
+	StreamChunks    = "chunks"
+	StreamTimers    = "timers"
+	StreamThreads   = "threads"
+	StreamAudit     = "audit"
+	StreamDead      = "dead"
+	BucketSuspended = "suspended"
+	BucketRegistry  = "registry"
+	BucketTasks     = "tasks"
+	BucketGrants    = "grants"
+	BucketBlobs     = "blobs"
+)
+
+// Store is the full name of a stream or bucket, "weir_<ns>_<name>".
+func (ns Namespace) Store(name string) string { return "weir_" + string(ns) + "_" + name }
+
+// Subjects of requests: the inbox, where writers outside Weir publish.
+
+// InStart is where a principal asks for a run of an agent; [TokenTool] as agent starts a single tool.
+func (ns Namespace) InStart(principal, agent string) string {
+	return ns.root() + "in.start." + nameToken(principal) + "." + nameToken(agent)
+}
+
+// InCancel is where a principal asks for the end of a run.
+func (ns Namespace) InCancel(principal, run string) string {
+	return ns.root() + "in.cancel." + nameToken(principal) + "." + runToken(run)
+}
+
+// InDecide is where a principal decides a held call.
+func (ns Namespace) InDecide(principal string, call CallID) string {
+	return ns.root() + "in.decide." + nameToken(principal) + "." + runToken(call.Run) + "." + call.Token()
+}
+
+// nameToken lets the reserved names of Weir stand and encodes everything else.
+func nameToken(id string) string {
+	switch id {
+	case TokenAuto, TokenPlanner, TokenAgentPool, TokenTool:
+		return id
+	}
+	return Token(id)
+}
+
+// Verbs of the inbox.
+const (
+	VerbStart  = "start"
+	VerbCancel = "cancel"
+	VerbDecide = "decide"
+)
+
+// Inbox is the parsed subject of a request.
+type Inbox struct {
+	Verb      string
+	Principal string // token
+	Agent     string // token; of a start
+	Run       string // of a cancel or decision
+	Call      string // token; of a decision
+}
+
+// ParseInbox reads the subject of a request.
+func (ns Namespace) ParseInbox(subject string) (Inbox, error) {
+	rest, ok := strings.CutPrefix(subject, ns.root()+"in.")
+	part := strings.Split(rest, ".")
+	switch {
+	case !ok:
+	case len(part) == 3 && part[0] == VerbStart:
+		return Inbox{Verb: VerbStart, Principal: part[1], Agent: part[2]}, nil
+	case len(part) == 3 && part[0] == VerbCancel:
+		return Inbox{Verb: VerbCancel, Principal: part[1], Run: part[2]}, nil
+	case len(part) == 4 && part[0] == VerbDecide:
+		return Inbox{Verb: VerbDecide, Principal: part[1], Run: part[2], Call: part[3]}, nil
+	}
+	return Inbox{}, fmt.Errorf("%w: subject %q is not a request's", ErrBadID, subject)
+}
+
+// Filters of the inbox's consumers and its whole.
+
+// InAll covers every request.
+func (ns Namespace) InAll() string { return ns.root() + "in.>" }
+
+// InVerb covers every request of one verb, as the filter of a durable.
+func (ns Namespace) InVerb(verb string) string {
+	if verb == VerbDecide {
+		return ns.root() + "in.decide.*.*.*"
+	}
+	return ns.root() + "in." + verb + ".*.*"
+}
+
+// Chunk is where the chunks of a run are stored.
+func (ns Namespace) Chunk(run string) string { return ns.root() + "chunk." + runToken(run) }
+
+// Chunks covers the chunks of every run.
+func (ns Namespace) Chunks() string { return ns.root() + "chunk.*" }
+
+// Live is where stored chunks of a run are republished.
+func (ns Namespace) Live(run string) string { return ns.root() + "live." + runToken(run) }
+
+// LiveTarget is the republish target of the chunks stream: the run's token is kept.
+func (ns Namespace) LiveTarget() string { return ns.root() + "live.{{wildcard(1)}}" }
+
+// TimerSet is where a timer is scheduled; setting the same id again replaces it.
+func (ns Namespace) TimerSet(id string) string { return ns.root() + "timer.set." + Token(id) }
+
+// TimerFire is where a timer fires.
+func (ns Namespace) TimerFire(id string) string { return ns.root() + "timer.fire." + Token(id) }
+
+// Timers covers timers that are set and those that fired; TimersFired only the latter.
+func (ns Namespace) Timers() string { return ns.root() + "timer.>" }
+
+// TimersFired covers every timer that fired.
+func (ns Namespace) TimersFired() string { return ns.root() + "timer.fire.*" }
+
+// TimerID names the deadline of one round of a call.
+func TimerID(call CallID, round int) string {
+	return call.String() + "_" + strconv.Itoa(round)
+}
+
+// Threads covers every entry of every thread.
+func (ns Namespace) Threads() string { return ns.root() + "thread.>" }
+
+// Dead is where a service keeps what it had to give up, by run (or [TokenAbsent]).
+func (ns Namespace) Dead(service, run string) string {
+	run = strings.TrimSpace(run)
+	if run == "" {
+		return ns.root() + "dead." + Token(service) + "." + TokenAbsent
+	}
+	return ns.root() + "dead." + Token(service) + "." + runToken(run)
+}
+
+// DeadAll covers everything that was given up.
+func (ns Namespace) DeadAll() string { return ns.root() + "dead.*.*" }
+
+// Note is where the sender of a request hears of a refusal. Call is a call's token or [TokenRun].
+func (ns Namespace) Note(principal, run, call string) string {
+	if _, _, ok := parseCallToken(call); !ok {
+		call = TokenRun
+	}
+	return ns.root() + "note." + nameOrToken(principal) + "." + runToken(run) + "." + call
+}
+
+// Notes covers what one principal is told.
+func (ns Namespace) Notes(principal string) string {
+	return ns.root() + "note." + nameOrToken(principal) + ".>"
+}
+
+// nameOrToken keeps what already is a token, so that a note goes to the sender of exactly the subject that came in.
+func nameOrToken(s string) string {
+	if strings.HasPrefix(s, "=") && literal(strings.TrimPrefix(s, "=")) {
+		return s
+	}
+	return Token(s)
+}
+
+// Subjects of the log as wholes: what the stream takes in, what it stores, and what its consumers filter.
+
+// PutAll is the one subject space of ingestion of the log: facts of runs and of grants.
+func (ns Namespace) PutAll() []string {
+	return []string{ns.root() + "put.run.>", ns.root() + "put.grant.>"}
+}
+
+// PutTransform maps ingest names to stored names.
+func (ns Namespace) PutTransform() (from, to string) { return ns.root() + "put.>", ns.root() + ">" }
+
+// RunAll covers every stored fact of every run; also the target of their republication.
+func (ns Namespace) RunAll() string { return ns.root() + "run.>" }
+
+// EveryMain is a consumer's filter: one kind of fact of the main chain, of every run.
+func (ns Namespace) EveryMain(kind Kind) string {
+	if kind == KindStep || kind == KindCarry {
+		return ns.root() + "run.*.main." + string(kind) + ".*"
+	}
+	return ns.root() + "run.*.main." + string(kind)
+}
+
+// EveryCall is a consumer's filter: one kind of fact of call chains, of every run.
+func (ns Namespace) EveryCall(kind Kind) string { return ns.root() + "run.*.call.*." + string(kind) }
+
+// EveryGo is a consumer's filter: releases for one pool.
+func (ns Namespace) EveryGo(pool string) string {
+	return ns.root() + "run.*.call.*.go." + nameToken(pool) + ".>"
+}
+
+// EveryBeside is a consumer's filter: votes, refusals or late outcomes of every run.
+func (ns Namespace) EveryBeside(kind Kind) string {
+	return ns.root() + "run.*." + string(kind) + ".*.*"
+}
+
+// MainOf covers the main chain of one run; it is that chain's filter.
+func (ns Namespace) MainOf(run string) string { return ns.root() + "run." + runToken(run) + ".main.>" }
+
+// CallsOf covers all call chains of one run.
+func (ns Namespace) CallsOf(run string) string { return ns.root() + "run." + runToken(run) + ".call.>" }
+
+// AuditTransforms folds the log's subjects into 16, one rule per depth.
+func (ns Namespace) AuditTransforms() (from []string, to string) {
+	r := ns.root()
+	return []string{r + "run.*.*.*", r + "run.*.*.*.*", r + "run.*.*.*.*.*.*", r + "grant.*.*.*"},
+		r + "audit.{{partition(16,1)}}"
+}
+
+// PoolConsumer is the durable that the executors of a pool share.
+func PoolConsumer(pool string) string { return "pool-" + Token(pool) }
+
+// ServiceSubject is an endpoint of the gate's micro service for one principal and call.
+func (ns Namespace) ServiceSubject(verb, principal string, call CallID) string {
+	return ns.root() + "svc." + verb + "." + nameToken(principal) + "." + runToken(call.Run) + "." + call.Token()
+}
+
+// Keys of buckets.
+
+// SuspendedKey is the key of a suspended run's snapshot.
+func SuspendedKey(agent, resource, thread, rootRun, run string) string {
+	return Token(agent) + "." + Token(resource) + "." + Token(thread) + "." + runToken(rootRun) + "." + runToken(run)
+}
+
+// SuspendedFilter covers the snapshots of an agent, resource and thread; an empty name covers all.
+func SuspendedFilter(agent, resource, thread string) string {
+	any := func(s string) string {
+		if s == "" {
+			return "*"
+		}
+		return Token(s)
+	}
+	return any(agent) + "." + any(resource) + "." + any(thread) + ".*.*"
+}
+
+// Kinds of entries of the registry.
+const (
+	RegistryAgent     = "agent"
+	RegistryTool      = "tool"
+	RegistryDef       = "def"
+	RegistryRule      = "rule"
+	RegistryModel     = "model"
+	RegistryPrincipal = "principal"
+	RegistryLive      = "live"
+)
+
+// RegistryKey is the key of a named definition.
+func RegistryKey(kind, id string) string { return kind + "." + Token(id) }
+
+// DefKey is the key of a definition by its digest ("sha256:<hex>").
+func DefKey(digest string) string {
+	return RegistryDef + "." + Token(strings.TrimPrefix(digest, "sha256:"))
+}
+
+// LiveKey is the key under which a process shows that it lives.
+func LiveKey(service, id string) string { return RegistryLive + "." + Token(service) + "." + Token(id) }
