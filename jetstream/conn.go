@@ -1,0 +1,339 @@
+package jetstream
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+const (
+	// defaultRetry is how long an append is tried again: a cluster that lost its leader is back after about 7 s.
+	defaultRetry = 30 * time.Second
+	// drainTimeout bounds Close.
+	drainTimeout = 10 * time.Second
+	// reconnectWait lies between two attempts to connect again.
+	reconnectWait = 250 * time.Millisecond
+	// pingInterval finds a dead link within a minute. In-process connections cannot have one.
+	pingInterval = 20 * time.Second
+	// redTime is how long a write that timed out keeps a connection unhealthy.
+	redTime = 30 * time.Second
+	// defaultAPIPrefix is the JetStream API of the own account.
+	defaultAPIPrefix = "$JS.API"
+)
+
+// Options say where and as whom to connect. The zero value connects to the local default server.
+type Options struct {
+	// InProcess connects to a server in this process; URL and Context are ignored then.
+	InProcess nats.InProcessConnProvider
+	// URL of the servers, separated by commas. Empty: the context's, else nats://127.0.0.1:4222.
+	URL string
+	// Context is a context of the nats command, by name or absolute path. What other fields say wins over it.
+	Context string
+	// Creds is a credentials file (JWT and seed), NKeySeedFile a seed alone.
+	Creds        string
+	NKeySeedFile string
+	// User and Password, or Token.
+	User, Password, Token string
+	// CA, Cert and Key are PEM files for TLS.
+	CA, Cert, Key string
+
+	// Namespace of all subjects, streams and buckets. Empty: events.DefaultNamespace.
+	Namespace events.Namespace
+	// Name is the service; servers list connections by it. Empty: "weir".
+	Name string
+	// InboxPrefix is where replies come in. Users with an allow list may subscribe only below their own.
+	InboxPrefix string
+	// APIPrefix of JetStream's API when it is imported from another account. Empty: the context's, else $JS.API.
+	APIPrefix string
+	// Log takes what has no caller: lost connections, permission violations. Nil discards it.
+	Log *slog.Logger
+	// Replicas is the default of Settings.Replicas. Zero: 1.
+	Replicas int
+	// Retry is how long an append is tried again before its outcome counts as unknown. Zero: 30 s.
+	Retry time.Duration
+	// Hooks are for tests.
+	Hooks Hooks
+}
+
+// Hooks let tests stop a service at an append. An error of a hook is what the append returns.
+type Hooks struct {
+	// BeforeAppend is called before the first publish of an append.
+	BeforeAppend func(events.Event) error
+	// AfterAppend is called when an append is settled, before its caller hears of it.
+	AfterAppend func(events.Event, Outcome) error
+	// Reply is called with every reply to a publish before it is looked at: an error drops the reply, as a network
+	// does. The context is the attempt's, so a hook may also let the attempt run into its time limit.
+	Reply func(ctx context.Context, subject string) error
+}
+
+func (o Options) withDefaults() Options {
+	o.Namespace = cmp.Or(o.Namespace, events.DefaultNamespace)
+	o.Name = cmp.Or(o.Name, "weir")
+	o.Replicas = cmp.Or(o.Replicas, 1)
+	o.Retry = cmp.Or(o.Retry, defaultRetry)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	if _, err := events.ParseNamespace(string(o.Namespace)); err != nil {
+		return err
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return errors.New("a TLS client needs both certificate and key")
+	}
+	if o.Replicas < 1 || o.Replicas > 5 {
+		return fmt.Errorf("%d replicas: use 1, 3 or 5", o.Replicas)
+	}
+	return nil
+}
+
+// Conn is a connection to the streams of one namespace. Its methods may be called from any goroutine.
+type Conn struct {
+	nc   *nats.Conn
+	js   natsjs.JetStream
+	ns   events.Namespace
+	opts Options
+	log  *slog.Logger
+	api  string // prefix of the JetStream API, with the dot at its end
+	user string // as whom the server knows us, for messages to people
+
+	denied   *denials
+	closed   chan struct{}
+	timedOut atomic.Int64 // unix nanoseconds of the last write that ran into its time limit
+}
+
+// Connect connects once; after that the connection comes back by itself for as long as the process lives.
+func Connect(ctx context.Context, o Options) (*Conn, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	c := &Conn{ns: o.Namespace, opts: o, log: o.Log, denied: newDenials(), closed: make(chan struct{})}
+	if err := c.dial(ctx); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	js, err := natsjs.NewWithAPIPrefix(c.nc, c.api[:len(c.api)-1])
+	if err != nil {
+		c.nc.Close()
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	c.js = js
+	return c, nil
+}
+
+func (c *Conn) dial(ctx context.Context) error {
+	options, err := c.natsOptions(ctx)
+	if err != nil {
+		return err
+	}
+	var from natscontext.Settings
+	switch o := c.opts; {
+	case o.InProcess != nil:
+		c.nc, err = nats.Connect("", append(options, nats.InProcessServer(o.InProcess))...)
+	case o.Context != "":
+		c.nc, from, err = natscontext.Connect(o.Context, append(options, setServers(o.URL))...)
+	default:
+		c.nc, err = nats.Connect(cmp.Or(o.URL, nats.DefaultURL), options...)
+	}
+	if err != nil {
+		return mapError(err)
+	}
+	o := c.opts
+	c.user = cmp.Or(o.User, o.NKeySeedFile, o.Creds, from.User, from.NKey, from.Creds, o.Name)
+	c.api = cmp.Or(o.APIPrefix, from.JSAPIPrefix, domainPrefix(from.JSDomain), defaultAPIPrefix) + "."
+	c.denied.as(c.user, cmp.Or(o.InboxPrefix, from.InboxPrefix, nats.InboxPrefix))
+	return nil
+}
+
+// setServers lets a URL win over the one of a context.
+func setServers(url string) nats.Option {
+	return func(n *nats.Options) error {
+		if url != "" {
+			n.Servers = strings.Split(url, ",")
+		}
+		return nil
+	}
+}
+
+func domainPrefix(domain string) string {
+	if domain == "" {
+		return ""
+	}
+	return "$JS." + domain + ".API"
+}
+
+func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
+	o := c.opts
+	options := []nats.Option{
+		nats.Name(o.Name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectWait, reconnectWait), nats.DrainTimeout(drainTimeout),
+		nats.ErrorHandler(c.onError), nats.ClosedHandler(c.onClosed),
+		nats.DisconnectErrHandler(c.onDisconnect), nats.ReconnectHandler(c.onReconnect),
+	}
+	if o.InProcess == nil {
+		options = append(options, nats.PingInterval(pingInterval))
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		options = append(options, nats.Timeout(time.Until(deadline)))
+	}
+	if o.InboxPrefix != "" {
+		options = append(options, nats.CustomInboxPrefix(o.InboxPrefix))
+	}
+	if o.CA != "" {
+		options = append(options, nats.RootCAs(o.CA))
+	}
+	if o.Cert != "" {
+		options = append(options, nats.ClientCert(o.Cert, o.Key))
+	}
+	return withCredentials(options, o)
+}
+
+func withCredentials(options []nats.Option, o Options) ([]nats.Option, error) {
+	switch {
+	case o.Creds != "":
+		return append(options, nats.UserCredentials(o.Creds)), nil
+	case o.NKeySeedFile != "":
+		seed, err := nats.NkeyOptionFromSeed(o.NKeySeedFile)
+		if err != nil {
+			return nil, fmt.Errorf("nkey seed %s: %w", o.NKeySeedFile, err)
+		}
+		return append(options, seed), nil
+	case o.User != "":
+		return append(options, nats.UserInfo(o.User, o.Password)), nil
+	case o.Token != "":
+		return append(options, nats.Token(o.Token)), nil
+	}
+	return options, nil
+}
+
+// Close lets what is under way finish, within 10 s, and ends the connection. It may be called again.
+func (c *Conn) Close() error {
+	switch err := c.nc.Drain(); {
+	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
+	case err != nil: // not connected: nothing can be drained
+		c.nc.Close()
+	}
+	<-c.closed
+	return nil
+}
+
+// Namespace is the one that the connection works in.
+func (c *Conn) Namespace() events.Namespace { return c.ns }
+
+// User is the name under which the connection logged in, for messages to people.
+func (c *Conn) User() string { return c.user }
+
+// Closed is closed when the connection has ended for good: by Close, or because the server refuses it.
+func (c *Conn) Closed() <-chan struct{} { return c.closed }
+
+// Health is nil when the connection works: it is up, its user may receive replies, and no write has run into its time
+// limit for half a minute.
+func (c *Conn) Health() error {
+	select {
+	case <-c.closed:
+		return fmt.Errorf("%w: connection closed: %v", ErrUnavailable, c.nc.LastError())
+	default:
+	}
+	if err := c.denied.replies(); err != nil {
+		return err
+	}
+	if s := c.nc.Status(); s != nats.CONNECTED {
+		return fmt.Errorf("%w: connection is %s", ErrUnavailable, s)
+	}
+	if at := c.timedOut.Load(); at != 0 && time.Since(time.Unix(0, at)) < redTime {
+		return fmt.Errorf("%w: a write timed out within the last %v", ErrTimeout, redTime)
+	}
+	return nil
+}
+
+// Violations are the refusals by permission since the start: each is a hole in the user's allow list, or an attack.
+func (c *Conn) Violations() []Violation { return c.denied.list() }
+
+func (c *Conn) onError(_ *nats.Conn, sub *nats.Subscription, err error) {
+	if v, ok := parseViolation(err); ok {
+		c.denied.add(v)
+		c.log.Error("NATS permission violation", "operation", v.Operation, "subject", v.Subject, "user", c.user)
+		return
+	}
+	subject := ""
+	if sub != nil {
+		subject = sub.Subject
+	}
+	c.log.Warn("NATS connection", "subject", subject, "error", err)
+}
+
+func (c *Conn) onDisconnect(_ *nats.Conn, err error) {
+	if err != nil {
+		c.log.Warn("NATS connection lost", "error", err)
+	}
+}
+
+func (c *Conn) onReconnect(nc *nats.Conn) {
+	c.denied.forgive() // permissions may have been changed
+	c.log.Info("NATS connection is back", "server", nc.ConnectedUrlRedacted())
+}
+
+func (c *Conn) onClosed(nc *nats.Conn) {
+	if err := nc.LastError(); err != nil {
+		c.log.Error("NATS connection closed", "error", err)
+	}
+	close(c.closed)
+}
+
+// request sends a message and waits for its reply. A permission violation on the message's subject ends the wait at
+// once. Errors are this package's; ErrTimeout and ErrUnavailable leave open whether the message arrived.
+func (c *Conn) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+	ctx, done := c.under(ctx, msg.Subject)
+	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
+	return reply, done(err)
+}
+
+// under marks an operation on a subject as under way: a permission violation there ends the context. The function
+// must be called with the operation's error, and gives back what callers should hear.
+func (c *Conn) under(ctx context.Context, subject string) (context.Context, func(error) error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	op := c.denied.begin(subject, cancel)
+	return ctx, func(err error) error {
+		c.denied.end(op)
+		if denied := context.Cause(ctx); err != nil && errors.Is(denied, ErrPermission) {
+			err = denied
+		}
+		cancel(nil)
+		return mapError(err)
+	}
+}
+
+// call sends a request to the JetStream API and decodes its answer; an error in the answer is mapped.
+func (c *Conn) call(ctx context.Context, verb string, request, answer any) error {
+	msg := nats.NewMsg(c.api + verb)
+	if request != nil {
+		body, err := json.Marshal(request)
+		if err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		msg.Data = body
+	}
+	reply, err := c.request(ctx, msg)
+	if err != nil {
+		return err
+	}
+	return decodeAnswer(reply.Data, answer)
+}
