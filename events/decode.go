@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 // may be changed afterwards. The whole text is read strictly (see [CheckJSON]), so that nobody can understand the
 // same bytes differently; whether the data fits its schema is the question of [ValidateData].
 func Decode(payload []byte) (Event, error) {
-	d := decoder{scanner: scanner{b: payload, depth: maxEventDepth}}
+	d := decoder{scanner: scanner{b: payload, depth: maxEventDepth, keys: make([]text, 0, fewKeys)}}
 	d.e.Payload = payload
 	err := d.only(func() error {
 		if d.peek() != '{' {
@@ -58,7 +59,15 @@ func (d *decoder) member(key text) error {
 	if err != nil {
 		return err
 	}
-	return d.set(key.String(), d.intern(t))
+	return d.set(nameOf(key), d.intern(t))
+}
+
+// nameOf avoids a copy of the names that every event has.
+func nameOf(key text) string {
+	if i := slices.Index(ownNames[:], string(key.raw)); i >= 0 {
+		return ownNames[i]
+	}
+	return key.String()
 }
 
 // intern avoids copies of texts that are known or repeat within an event: its type, and the run.

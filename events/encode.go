@@ -33,6 +33,12 @@ const (
 	extDataRef       = "dataref"
 )
 
+// ownNames are the members of an envelope that are not for other extensions to use.
+var ownNames = [...]string{
+	"specversion", "id", "source", "type", "subject", "time", "datacontenttype", extPartitionKey, extCorrelationID,
+	extCausationID, extTraceParent, extExpiryTime, extAuthID, extAuthType, extDataRef, "dataschema", "data",
+}
+
 // ErrBadEvent says that something is not a CloudEvent as Weir takes it.
 var ErrBadEvent = errors.New("not a valid event")
 
@@ -113,8 +119,6 @@ func appendExtension(b []byte, v any) []byte {
 	return append(b, "null"...) // excluded by check
 }
 
-var jsonMedia = mediaJSON
-
 // check holds the event against CloudEvents 1.0, by the rules of the official SDK for the context and by ours for
 // what it leaves open: texts are valid UTF-8 without control characters, names of extensions are [a-z0-9]{1,20}.
 func (e *Event) check() error {
@@ -122,16 +126,17 @@ func (e *Event) check() error {
 	if err != nil {
 		return badEvent("source %q is no URI reference", e.Source)
 	}
-	c := ce.EventContextV1{ID: e.ID, Type: e.Type, DataContentType: &jsonMedia, Source: cetypes.URIRef{URL: *source}}
+	c := ce.EventContextV1{ID: e.ID, Type: e.Type, Source: cetypes.URIRef{URL: *source}}
 	if e.Subject != "" {
 		c.Subject = &e.Subject
 	}
 	if errs := c.Validate(); len(errs) > 0 {
 		return badEvent("%s %s: %w", e.Type, e.ID, errs)
 	}
-	for name, v := range e.attributes {
+	for _, v := range [...]string{e.ID, e.Source, e.Type, e.Subject, e.PartitionKey, e.CorrelationID, e.CausationID,
+		e.TraceParent, e.AuthID, e.AuthType, e.DataRef} {
 		if !cleanText(v) {
-			return badEvent("attribute %s: %w", name, errText)
+			return badEvent("attribute %q: %w", v, errText)
 		}
 	}
 	for name, v := range e.Extensions {
@@ -170,10 +175,7 @@ func checkName(name string) error {
 	if !validName(name) {
 		return fmt.Errorf("a name has 1 to %d of a-z and 0-9", maxNameLength)
 	}
-	switch name {
-	case "specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "data",
-		extPartitionKey, extCorrelationID, extCausationID, extTraceParent, extExpiryTime, extAuthID, extAuthType,
-		extDataRef:
+	if slices.Contains(ownNames[:], name) {
 		return errors.New("the name is taken")
 	}
 	return nil

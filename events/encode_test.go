@@ -26,8 +26,8 @@ func fullEvent() Event {
 	}
 }
 
-// strip leaves what the bytes of an event say.
-func strip(e Event) Event {
+// unsealed leaves what the bytes of an event say.
+func unsealed(e Event) Event {
 	e.Payload = nil
 	return e
 }
@@ -46,7 +46,7 @@ func TestEncodeDecode(t *testing.T) {
 	if !bytes.Equal(got.Payload, b) {
 		t.Error("payload is not kept as it came")
 	}
-	if d := cmp.Diff(want, strip(got)); d != "" {
+	if d := cmp.Diff(want, unsealed(got)); d != "" {
 		t.Error(d)
 	}
 	if !bytes.Contains(b, want.Data) {
@@ -133,7 +133,7 @@ func TestEncodeMsgModes(t *testing.T) {
 			if n, ok := got.ExtensionInt("sequence"); !ok || n != 42 {
 				t.Errorf("integer extension: %d, %t", n, ok)
 			}
-			if d := cmp.Diff(want, strip(got)); d != "" {
+			if d := cmp.Diff(want, unsealed(got)); d != "" {
 				t.Error(d)
 			}
 		})

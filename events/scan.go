@@ -15,7 +15,7 @@ const (
 	maxEventDepth  = 96
 	maxNumberText  = 1000
 	maxExponent    = 999
-	fewKeys        = 16 // up to here comparing keys one by one is cheaper than a map
+	fewKeys        = 32 // up to here comparing keys one by one is cheaper than a map
 	lowestContinue = 0x80
 )
 
@@ -36,7 +36,7 @@ func (e *SyntaxError) Error() string {
 func CheckJSON(raw []byte) error { return checkJSON(raw, MaxJSONDepth) }
 
 func checkJSON(raw []byte, depth int) error {
-	s := scanner{b: raw, depth: depth}
+	s := scanner{b: raw, depth: depth, keys: make([]text, 0, 16)}
 	return s.only(s.value)
 }
 
