@@ -212,6 +212,8 @@ const (
 	VerbStart  = "start"
 	VerbCancel = "cancel"
 	VerbDecide = "decide"
+	VerbThread = "thread"
+	VerbGrant  = "grant"
 )
 
 // Inbox is the parsed subject of a request.
@@ -246,8 +248,8 @@ func (ns Namespace) InAll() string { return ns.root() + "in.>" }
 
 // InVerb covers every request of one verb, as the filter of a durable.
 func (ns Namespace) InVerb(verb string) string {
-	if verb == VerbDecide {
-		return ns.root() + "in.decide.*.*.*"
+	if verb == VerbDecide || verb == VerbThread {
+		return ns.root() + "in." + verb + ".*.*.*"
 	}
 	return ns.root() + "in." + verb + ".*.*"
 }
@@ -326,6 +328,12 @@ func (ns Namespace) PutAll() []string {
 
 // PutTransform maps ingest names to stored names.
 func (ns Namespace) PutTransform() (from, to string) { return ns.root() + "put.>", ns.root() + ">" }
+
+// GrantProbe is where the gate proves at its start that the server enforces guards on uses of grants.
+func (ns Namespace) GrantProbe(id string) (ingest, stored string) {
+	tail := "grant." + TokenProbe + ".use." + Token(id)
+	return ns.root() + "put." + tail, ns.root() + tail
+}
 
 // RunAll covers every stored fact of every run; also the target of their republication.
 func (ns Namespace) RunAll() string { return ns.root() + "run.>" }
