@@ -131,6 +131,7 @@ type CallFinished struct {
 	Result      json.RawMessage `json:"result,omitempty"` // ok, invalid, responded, blocked with an output
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
 	Error       *ToolError      `json:"error,omitempty"`
+	Active      Duration        `json:"active,omitempty"` // time that the handler took
 	Reason      string          `json:"reason,omitempty"` // declined: the person's; blocked: which check
 	Principal   string          `json:"principal,omitempty"`
 	GrantID     string          `json:"grantId,omitempty"`

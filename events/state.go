@@ -50,9 +50,40 @@ type Options struct {
 
 // Counters are what limits are compared with.
 type Counters struct {
-	Usage    Usage `json:"usage"`
-	Failures int   `json:"failures"` // failed calls in a row
-	Repeats  int   `json:"repeats"`  // equal calls in a row
+	Usage    Usage    `json:"usage"`
+	Failures int      `json:"failures"`           // failed calls in a row
+	Repeats  int      `json:"repeats"`            // how often the last call has been repeated in a row
+	LastCall string   `json:"lastCall,omitempty"` // digest of the last call, to tell a repeated one
+	Active   Duration `json:"active"`             // time that models and tools took; people's time is not counted
+}
+
+// After are the counters once these settled calls are counted too.
+func (k Counters) After(calls []CallState) Counters {
+	var slowest Duration
+	for _, c := range calls {
+		if c.Finished == nil {
+			continue
+		}
+		k.count(c)
+		slowest = max(slowest, c.Finished.Active)
+	}
+	k.Active += slowest
+	return k
+}
+
+func (k *Counters) count(c CallState) {
+	switch c.Finished.Outcome {
+	case OutcomeError, OutcomeInvalid, OutcomeUnknown, OutcomeUnavailable:
+		k.Failures++
+	default:
+		k.Failures = 0
+	}
+	call := Digest([]byte(c.Planned.ToolName + "\x00" + c.Planned.Args))
+	if call == k.LastCall {
+		k.Repeats++
+	} else {
+		k.LastCall, k.Repeats = call, 0
+	}
 }
 
 // States of a call within a run.
@@ -150,6 +181,7 @@ func (s *State) applyStep(e Event) error {
 	s.settle()
 	s.Step, s.MainSeq, s.Final = d.Step, e.Seq, d.Final
 	s.Counters.Usage = s.Counters.Usage.Add(d.Usage)
+	s.Counters.Active += d.Active
 	msg := Message{ID: d.MessageID, Role: RoleAssistant, Parts: slices.Clone(d.Message.Parts)}
 	for i, c := range d.Calls {
 		msg.Parts = append(msg.Parts, Part{Type: PartToolCall, ToolCallID: c.ToolCallID, ToolName: c.ToolName,
@@ -166,19 +198,8 @@ func (s *State) settle() {
 	if len(s.Calls) > 0 {
 		s.Messages = append(s.Messages, s.results())
 	}
-	for _, c := range s.Calls {
-		s.count(c)
-	}
+	s.Counters = s.Counters.After(s.Calls)
 	s.Calls = []CallState{}
-}
-
-func (s *State) count(c CallState) {
-	switch c.Finished.Outcome {
-	case OutcomeError, OutcomeInvalid, OutcomeUnknown, OutcomeUnavailable:
-		s.Counters.Failures++
-	default:
-		s.Counters.Failures = 0
-	}
 }
 
 func (s *State) results() Message {

@@ -11,6 +11,7 @@ type StepFinished struct {
 	Usage        Usage         `json:"usage"`
 	FinishReason string        `json:"finishReason"`
 	Model        string        `json:"model"`
+	Active       Duration      `json:"active,omitempty"` // time that the model took
 	// Final says that the run ends once these calls have their results, and by which limit.
 	Final string `json:"final,omitempty"`
 }
