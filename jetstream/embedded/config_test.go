@@ -68,10 +68,7 @@ func TestConfigIsReadAgain(t *testing.T) {
 		t.Errorf("ClientURL = %q, want none: neither the file nor the options listen", got)
 	}
 	write(t, path, strings.ReplaceAll(twoUsers, "password: a ", "password: new "))
-	if err := srv.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	connect(t, srv, nats.UserInfo("admin", "new"))
+	connect(t, restart(t, srv), nats.UserInfo("admin", "new"))
 }
 
 func TestOptionsWinOverConfig(t *testing.T) {

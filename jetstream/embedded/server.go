@@ -16,10 +16,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,16 +30,12 @@ import (
 // readyTimeout bounds the wait for the listeners. Streams have been read by then, however many they are.
 const readyTimeout = 10 * time.Second
 
-// Server is a running NATS server. Its methods may be called from any goroutine, but Restart neither beside
-// itself nor beside Shutdown.
+// Server is a running NATS server. Its methods may be called from any goroutine.
 type Server struct {
 	opts   Options // as given, with the address that the system chose
 	config string  // NATS configuration file, or empty
-	name   string
-	url    string
 	lock   *os.File
-	// current is never nil after the start; a stopped server stays here until the next one runs.
-	current atomic.Pointer[natsserver.Server]
+	nats   *natsserver.Server
 }
 
 // Start starts a server and waits until it takes connections. The error names what is in the way: a
@@ -60,60 +56,43 @@ func start(ctx context.Context, config string, o Options) (*Server, error) {
 	if err := o.validate(config != ""); err != nil {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}
-	s := &Server{opts: o, config: config}
-	if err := s.open(ctx); err != nil {
-		return nil, fmt.Errorf("embedded: %w", err)
-	}
-	s.remember()
-	return s, nil
-}
-
-// open takes the directory and boots a server on it, or gives it back.
-func (s *Server) open(ctx context.Context) error {
-	n, err := natsOptions(s.config, s.opts)
+	n, err := natsOptions(config, o)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("embedded: %w", err)
 	}
 	lock, err := lockDir(n.StoreDir)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("embedded: %w", err)
 	}
-	if err := s.boot(ctx, n); err != nil {
+	srv, err := boot(ctx, n, o.Log)
+	if err != nil {
 		_ = lock.Close() // the start's error says more
-		return err
+		return nil, fmt.Errorf("embedded: %w", err)
 	}
-	s.lock = lock
-	return nil
-}
-
-// remember keeps the name and the address for the life of s, so that a restart changes neither.
-func (s *Server) remember() {
-	srv := s.current.Load()
-	s.name = srv.Name()
 	if addr := srv.Addr(); addr != nil {
-		s.url, s.opts.Listen = srv.ClientURL(), addr.String()
+		o.Listen = addr.String() // a restart keeps the port that the system chose
 	}
+	return &Server{opts: o, config: config, lock: lock, nats: srv}, nil
 }
 
 // boot starts a server on a directory that was taken.
-func (s *Server) boot(ctx context.Context, n *natsserver.Options) error {
+func boot(ctx context.Context, n *natsserver.Options, log *slog.Logger) (*natsserver.Server, error) {
 	if err := checkAddresses(ctx, n); err != nil {
-		return err
+		return nil, err
 	}
 	srv, err := natsserver.NewServer(n)
 	if err != nil {
-		return fmt.Errorf("configure nats-server: %w", err)
+		return nil, fmt.Errorf("configure nats-server: %w", err)
 	}
-	log := &logger{log: s.opts.Log}
-	srv.SetLogger(log, log.detailed(), false)
+	l := &logger{log: log}
+	srv.SetLogger(l, l.detailed(), false)
 	srv.Start()
-	if err := awaitReady(ctx, srv, log); err != nil {
+	if err := awaitReady(ctx, srv, l); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
-		return err
+		return nil, err
 	}
-	s.current.Store(srv)
-	return nil
+	return srv, nil
 }
 
 // checkAddresses tries the addresses first, because nats-server opens the streams before it listens.
@@ -160,56 +139,46 @@ func awaitReady(ctx context.Context, srv *natsserver.Server, log *logger) error 
 }
 
 // ClientURL is the address that other processes connect to, empty when the server is in process only.
-func (s *Server) ClientURL() string { return s.url }
+func (s *Server) ClientURL() string {
+	if s.opts.Listen == "" {
+		return ""
+	}
+	return s.nats.ClientURL()
+}
 
 // Name is the server's name, by which stream information names leaders and replicas.
-func (s *Server) Name() string { return s.name }
+func (s *Server) Name() string { return s.nats.Name() }
 
-// InProcess connects without a socket: nats.Connect("", nats.InProcessServer(srv.InProcess())). The
-// connections find the server again after Restart. A refused login is told as a closed pipe after ten
-// seconds, because server and client both write first and nobody reads; over ClientURL it is told at once.
-func (s *Server) InProcess() nats.InProcessConnProvider { return inProcess{s} }
-
-type inProcess struct{ s *Server }
-
-// InProcessConn connects to the server that runs now.
-func (p inProcess) InProcessConn() (net.Conn, error) {
-	conn, err := p.s.current.Load().InProcessConn()
-	if err != nil {
-		return nil, fmt.Errorf("embedded: server %s is stopped: %w", p.s.name, err)
-	}
-	return conn, nil
-}
+// InProcess connects without a socket: nats.Connect("", nats.InProcessServer(srv.InProcess())). Such a
+// connection ends with this server: after a restart, make another from the server that Restart returned. A
+// refused login is told as a closed pipe after ten seconds, because server and client both write first and
+// nobody reads; over ClientURL it is told at once.
+func (s *Server) InProcess() nats.InProcessConnProvider { return s.nats }
 
 // Current tells whether the server knows the cluster's latest assignments of streams. A single server always
 // does, a member of a cluster only after an election.
-func (s *Server) Current() bool { return s.current.Load().JetStreamIsCurrent() }
+func (s *Server) Current() bool { return s.nats.JetStreamIsCurrent() }
 
 // Peers names the servers that take streams, as the leader of the cluster's assignments sees them. A
 // follower and a single server know none.
 func (s *Server) Peers() []string {
-	srv := s.current.Load()
-	if !srv.JetStreamIsClustered() {
+	if !s.nats.JetStreamIsClustered() {
 		return nil // nats-server does not ask itself
 	}
-	return srv.JetStreamClusterPeers()
+	return s.nats.JetStreamClusterPeers()
 }
 
-// Restart stops the server and starts it again on its directory and its address, with the configuration file
-// read anew. A server that was shut down comes back too. After an error it is stopped.
-func (s *Server) Restart(ctx context.Context) error {
+// Restart shuts the server down, unless it already is, and starts another on its directory and its address,
+// with the configuration file read anew. Clients that came by ClientURL reconnect by themselves.
+func (s *Server) Restart(ctx context.Context) (*Server, error) {
 	s.Shutdown()
-	if err := s.open(ctx); err != nil {
-		return fmt.Errorf("embedded: restart: %w", err)
-	}
-	return nil
+	return start(ctx, s.config, s.opts)
 }
 
 // Shutdown stops the server, waits until all its files are written and closed, and gives the directory back.
 // It may be called again.
 func (s *Server) Shutdown() {
-	srv := s.current.Load()
-	srv.Shutdown()
-	srv.WaitForShutdown()
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
 	_ = s.lock.Close() // a second close has nothing to give back
 }

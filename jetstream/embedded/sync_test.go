@@ -37,7 +37,7 @@ func TestSyncModes(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(srv.Shutdown)
-			got := srv.current.Load().JetStreamConfig()
+			got := srv.nats.JetStreamConfig()
 			if got.SyncAlways != tt.wantAlways || got.SyncInterval != tt.want {
 				t.Errorf("always %v every %v, want %v every %v", got.SyncAlways, got.SyncInterval, tt.wantAlways, tt.want)
 			}
