@@ -73,9 +73,8 @@ type Hooks struct {
 	BeforeAppend func(events.Event) error
 	// AfterAppend is called when an append is settled, before its caller hears of it.
 	AfterAppend func(events.Event, Outcome) error
-	// Reply is called with every reply to a publish before it is looked at: an error drops the reply, as a network
-	// does. The context is the attempt's, so a hook may also let the attempt run into its time limit.
-	Reply func(ctx context.Context, subject string) error
+	// LoseReply tells whether the reply to a publish on this subject is lost on its way, as a network loses it.
+	LoseReply func(subject string) bool
 }
 
 func (o Options) withDefaults() Options {
@@ -115,6 +114,7 @@ type Conn struct {
 	denied   *denials
 	closed   chan struct{}
 	timedOut atomic.Int64 // unix nanoseconds of the last write that ran into its time limit
+
 }
 
 // Connect connects once; after that the connection comes back by itself for as long as the process lives.

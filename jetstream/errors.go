@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
@@ -20,6 +22,7 @@ var (
 	ErrPermission  = errors.New("forbidden")   // the user's permissions
 	ErrUnavailable = errors.New("unavailable") // no connection, no leader, no such stream
 	ErrTimeout     = errors.New("timed out")   // unknown whether it happened
+	ErrTampered    = errors.New("tampering")   // a stored fact that no service of Weir wrote there
 )
 
 // errBusy says that another append of the same chain is in flight (three replicas only): try again.
@@ -44,7 +47,7 @@ var codes = map[natsjs.ErrorCode]error{
 	natsjs.JSErrCodeMessageNotFound:                 ErrNotFound,
 	natsjs.JSErrCodeConsumerNotFound:                ErrNotFound,
 	natsjs.JSErrCodeConsumerDoesNotExist:            ErrNotFound,
-	natsjs.JSErrCodeStreamNotFound:                  ErrNotFound,
+	natsjs.JSErrCodeStreamNotFound:                  ErrUnavailable, // never "no such fact"
 	natsjs.JSErrCodeStreamWrongLastSequence:         ErrConflict,
 	natsjs.JSErrCodeStreamWrongLastSequenceConstant: errBusy,
 	natsjs.JSErrCodeConsumerExists:                  ErrConflict,
@@ -64,6 +67,10 @@ var codes = map[natsjs.ErrorCode]error{
 	codeOffline:                                     ErrUnavailable,
 }
 
+// mapped are the errors that mapError keeps.
+var mapped = []error{ErrNotFound, ErrConflict, ErrTooLarge, ErrFull, ErrPermission, ErrUnavailable, ErrTimeout,
+	ErrTampered, errBusy}
+
 // mapError turns an error of the client into one of this package. It keeps what is already mapped.
 func mapError(err error) error {
 	if err == nil {
@@ -72,13 +79,9 @@ func mapError(err error) error {
 	if api, ok := errors.AsType[*natsjs.APIError](err); ok {
 		return mapAPIError(api)
 	}
-	for _, own := range []error{ErrNotFound, ErrConflict, ErrTooLarge, ErrFull, ErrPermission, ErrUnavailable,
-		ErrTimeout, errBusy} {
-		if errors.Is(err, own) {
-			return err
-		}
-	}
 	switch {
+	case slices.ContainsFunc(mapped, func(own error) bool { return errors.Is(err, own) }):
+		return err
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
@@ -97,9 +100,9 @@ func mapError(err error) error {
 func mapAPIError(api *natsjs.APIError) error {
 	own, ok := codes[api.ErrorCode]
 	switch {
+	case api.ErrorCode == codeStoreFailed && !strings.Contains(api.Description, "exceeded"):
+		own = ErrUnavailable // a server that stops refuses with the same code as a full stream
 	case ok:
-	case api.Code == 404:
-		own = ErrNotFound
 	case api.Code == 503:
 		own = ErrUnavailable
 	default:
