@@ -43,10 +43,10 @@ var ours = map[string][]string{
 	"services/client": {"events", "jetstream"},
 	"services/planner": {
 		"events", "jetstream", "services/agent", "services/internal/failpoint", "services/internal/jq",
-		"services/internal/rule", "services/internal/service", "services/internal/telemetry",
+		"services/internal/lru", "services/internal/rule", "services/internal/service", "services/internal/telemetry",
 	},
 	"services/approval": {
-		"events", "jetstream", "services/internal/failpoint", "services/internal/jq",
+		"events", "jetstream", "services/internal/failpoint", "services/internal/jq", "services/internal/lru",
 		"services/internal/rule", "services/internal/service", "services/internal/telemetry",
 	},
 	"services/toolexecutor": {
@@ -67,6 +67,7 @@ var ours = map[string][]string{
 	"services/internal/failpoint":  {},
 	"services/internal/imports":    {},
 	"services/internal/jq":         {},
+	"services/internal/lru":        {},
 	"services/internal/rule":       {},
 	"services/internal/service":    {},
 	"services/internal/sim":        {everything},
