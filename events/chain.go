@@ -28,6 +28,8 @@ const (
 	KindRefused Kind = "refused"
 	KindLate    Kind = "late"
 	KindProbe   Kind = "probe"
+
+	KindUse Kind = "use" // of a grant
 )
 
 // Place says where a fact stands in the log. It is the parsed form of the fact's stored subject.
@@ -39,7 +41,7 @@ type Place struct {
 	N         int    // of step.<n> and carry.<k>, from 1
 	Pool      string // of go: token
 	Tool      string // of go: token
-	Key       string // of vote, refused, late and probe: what tells several from each other, a token
+	Key       string // of vote, refused, late and probe: what tells several from each other, a token; of use: the grant
 }
 
 // Places of the main chain.
@@ -81,6 +83,11 @@ func (ns Namespace) Probe(service, id string) Place {
 	return Place{Namespace: ns, Run: TokenProbe, Kind: KindProbe, Call: Token(service), Key: Token(id)}
 }
 
+// GrantUse is the place of one use of a standing approval. Its chain is the grant's, not the call's.
+func (ns Namespace) GrantUse(grant string, call CallID) Place {
+	return Place{Namespace: ns, Run: call.Run, Call: call.Token(), Kind: KindUse, Key: Token(grant)}
+}
+
 // CallID is the call that the fact belongs to; it is zero for facts of the main chain.
 func (p Place) CallID() CallID {
 	step, index, ok := parseCallToken(p.Call)
@@ -114,6 +121,8 @@ func (p Place) tail() string {
 		return run + "." + string(p.Kind) + "." + p.Call + "." + p.Key
 	case KindProbe:
 		return "run." + TokenProbe + "." + p.Call + "." + p.Key
+	case KindUse:
+		return "grant." + p.Key + ".use." + runToken(p.Run) + "=" + p.Call
 	default:
 		return run + ".call." + p.Call + "." + string(p.Kind)
 	}
@@ -128,6 +137,8 @@ func (p Place) Chain() string {
 		return p.Namespace.MainOf(p.Run)
 	case p.Kind == KindVote || p.Kind == KindRefused || p.Kind == KindLate || p.Kind == KindProbe:
 		return p.Subject()
+	case p.Kind == KindUse:
+		return p.Namespace.root() + "grant." + p.Key + ".>"
 	default:
 		return p.Namespace.root() + "run." + runToken(p.Run) + ".call." + p.Call + ".>"
 	}
@@ -136,7 +147,7 @@ func (p Place) Chain() string {
 // ParsePlace reads the stored subject of a fact.
 func ParsePlace(subject string) (Place, error) {
 	part := strings.Split(subject, ".")
-	if len(part) < 6 || part[0] != "weir" || part[2] != "run" {
+	if len(part) < 6 || part[0] != "weir" || part[2] != "run" && part[2] != "grant" {
 		return Place{}, badPlace(subject)
 	}
 	p := Place{Namespace: Namespace(part[1]), Run: part[3]}
@@ -145,6 +156,8 @@ func ParsePlace(subject string) (Place, error) {
 	}
 	var ok bool
 	switch {
+	case part[2] == "grant":
+		ok = p.parseUse(part[3:])
 	case p.Run == TokenProbe:
 		p.Kind, p.Call, p.Key = KindProbe, part[4], part[5]
 		ok = len(part) == 6 && isToken(p.Call) && isToken(p.Key)
@@ -213,6 +226,15 @@ func (p *Place) parseBeside(part []string) bool {
 	}
 	_, _, ok := parseCallToken(p.Call)
 	return ok && isToken(p.Key)
+}
+
+func (p *Place) parseUse(part []string) bool {
+	if len(part) != 3 || part[1] != string(KindUse) || !isToken(part[0]) {
+		return false
+	}
+	call, err := ParseCallID(part[2])
+	p.Kind, p.Key, p.Run, p.Call = KindUse, part[0], call.Run, call.Token()
+	return err == nil
 }
 
 // isToken reports whether s is something that [Token] or this package makes.

@@ -139,9 +139,9 @@ func TestSchemaBudgets(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 60) + "1" + strings.Repeat("}", 60)
 	deepArray := strings.Repeat("[", 60) + strings.Repeat("]", 60)
 	for name, c := range map[string]struct{ schema, value string }{
-		"doubling allOf": {doubling(26, "allOf"), `1`},
-		"doubling anyOf": {doubling(40, "anyOf"), `"x"`},
-		"doubling oneOf": {doubling(40, "oneOf"), `1`},
+		"doubling allOf":  {doubling(26, "allOf"), `1`},
+		"doubling anyOf":  {doubling(40, "anyOf"), `"x"`},
+		"doubling oneOf":  {doubling(40, "oneOf"), `1`},
 		"doubling fields": {`{"allOf":[{"properties":{"a":{"$ref":"#"}}},{"properties":{"a":{"$ref":"#"}}}]}`, deep},
 		"forms of a tree": {`{"oneOf":[{"properties":{"t":{"const":1},"a":{"$ref":"#"}}},
 			{"properties":{"t":{"const":2},"a":{"$ref":"#"}}}]}`, deep},

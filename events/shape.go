@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
@@ -28,8 +29,9 @@ type shape struct {
 	minLength, maxLength int
 	minItems, maxItems   int
 	minimum              int64
-	bounded              bool // minimum is set
-	ready                bool // while shapes are made
+	bounded              bool     // minimum is set
+	forms                []*shape // of which types decide; nil for a shape of its own
+	ready                bool     // while shapes are made
 }
 
 type field struct {
@@ -78,14 +80,11 @@ func (c *shaper) shape(n *jsonschema.Schema) *shape {
 	}
 	s := &shape{types: typeAny, minLength: -1, maxLength: -1, minItems: -1, maxItems: -1}
 	c.done[n] = s
-	switch inner := orNullOf(n); {
+	switch {
 	case n.Always != nil:
 		c.beyond = c.beyond || !*n.Always
-	case inner != nil:
-		of := c.shape(inner)
-		c.beyond = c.beyond || !of.ready || of.enum != nil
-		*s = *of
-		s.types |= typeNull
+	case len(n.AnyOf) > 0:
+		c.choose(s, n)
 	default:
 		c.fill(s, n)
 	}
@@ -93,19 +92,16 @@ func (c *shaper) shape(n *jsonschema.Schema) *shape {
 	return s
 }
 
-// orNullOf recognises {"anyOf": [x, {"type": "null"}]} and returns x.
-func orNullOf(n *jsonschema.Schema) *jsonschema.Schema {
-	if len(n.AnyOf) != 2 || !bare(n, 2) {
-		return nil
+// choose takes anyOf when the type of a value decides which form can be meant.
+func (c *shaper) choose(s *shape, n *jsonschema.Schema) {
+	c.beyond = c.beyond || !bare(n, len(n.AnyOf))
+	s.types = 0
+	for _, form := range n.AnyOf {
+		f := c.shape(form)
+		c.beyond = c.beyond || !f.ready || s.types&f.types != 0
+		s.types |= f.types
+		s.forms = append(s.forms, f)
 	}
-	null := *n.AnyOf[1]
-	if !slices.Equal(null.Types, []string{"null"}) {
-		return nil
-	}
-	if null.Types = nil; !bare(&null, 0) {
-		return nil
-	}
-	return n.AnyOf[0]
 }
 
 // bare reports whether n has exactly so many branches and no keyword that they would have to be combined with.
@@ -187,32 +183,55 @@ func (m *matcher) match(s *shape) bool {
 	if s == nil {
 		return m.value() == nil
 	}
-	switch c := m.peek(); c {
-	case '{':
-		return s.types&typeObject != 0 && m.object(s)
-	case '[':
-		return s.types&typeArray != 0 && m.array(s)
-	case '"':
-		return s.types&typeString != 0 && m.text(s)
-	case 't', 'f':
-		return s.types&typeBoolean != 0 && s.enum == nil && m.scalar() == nil
-	case 'n':
-		return s.types&typeNull != 0 && s.enum == nil && m.scalar() == nil
+	t := typeOfByte(m.peek())
+	if s.types&t == 0 {
+		return false
 	}
-	return m.number(s)
+	for _, form := range s.forms {
+		if form.types&t != 0 {
+			return m.match(form)
+		}
+	}
+	switch {
+	case s.enum != nil && t != typeString:
+		return false
+	case t == typeObject:
+		return m.object(s)
+	case t == typeArray:
+		return m.array(s)
+	case t == typeString:
+		return m.text(s)
+	case t == typeInteger:
+		return m.number(s)
+	}
+	return m.scalar() == nil
+}
+
+// typeOfByte is the type of the value that begins with c; of a number it says integer, which every number may be.
+func typeOfByte(c byte) typeSet {
+	switch c {
+	case '{':
+		return typeObject
+	case '[':
+		return typeArray
+	case '"':
+		return typeString
+	case 't', 'f':
+		return typeBoolean
+	case 'n':
+		return typeNull
+	}
+	return typeInteger
 }
 
 func (m *matcher) object(s *shape) bool {
-	if s.enum != nil {
-		return false
-	}
 	var found uint64
 	err := m.scanner.object(func(key text) error {
 		var next *shape
 		if f, listed := s.fields[string(key.raw)]; listed && !key.escaped {
 			found |= f.bit
 			next = f.shape
-		} else if s.closed || key.escaped {
+		} else if s.closed || key.escaped || s.lists(string(key.raw)) {
 			return errUnsure
 		} else {
 			next = s.rest
@@ -225,12 +244,54 @@ func (m *matcher) object(s *shape) bool {
 	return err == nil && found&s.required == s.required
 }
 
+// lists reports whether a field that is not listed as it is would be in another case. Go's decoder would take the one
+// for the other.
+func (s *shape) lists(key string) bool {
+	for name := range s.fields {
+		if strings.EqualFold(name, key) && name != key {
+			return true
+		}
+	}
+	return false
+}
+
+// misspelt finds a field of v that is listed in another case only, at any depth.
+func (s *shape) misspelt(v any) (string, bool) {
+	if s == nil {
+		return "", false
+	}
+	for _, form := range s.forms {
+		if name, ok := form.misspelt(v); ok {
+			return name, true
+		}
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			f, listed := s.fields[key]
+			if !listed {
+				f = &field{shape: s.rest}
+				if s.lists(key) {
+					return key, true
+				}
+			}
+			if name, ok := f.shape.misspelt(value); ok {
+				return joinField(key, name), true
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if name, ok := s.items.misspelt(item); ok {
+				return name, true
+			}
+		}
+	}
+	return "", false
+}
+
 var errUnsure = &SyntaxError{What: "not certain"}
 
 func (m *matcher) array(s *shape) bool {
-	if s.enum != nil {
-		return false
-	}
 	n := 0
 	err := m.scanner.array(func() error {
 		n++
@@ -268,7 +329,7 @@ func (m *matcher) text(s *shape) bool {
 // number accepts integers as they are usually written. A fraction or an exponent is a number, but no certain integer.
 func (m *matcher) number(s *shape) bool {
 	start := m.i
-	if s.enum != nil || s.types&typeInteger == 0 || m.scanner.number() != nil {
+	if m.scanner.number() != nil {
 		return false
 	}
 	raw := m.b[start:m.i]

@@ -198,6 +198,11 @@ func (ns Namespace) InDecide(principal string, call CallID) string {
 	return ns.root() + "in.decide." + nameToken(principal) + "." + runToken(call.Run) + "." + call.Token()
 }
 
+// InGrant is where a principal asks for a standing approval, or takes one back.
+func (ns Namespace) InGrant(principal, grant string) string {
+	return ns.root() + "in.grant." + nameToken(principal) + "." + Token(grant)
+}
+
 // nameToken lets the reserved names of Weir stand and encodes everything else.
 func nameToken(id string) string {
 	switch id {
@@ -281,6 +286,11 @@ func (ns Namespace) TimersFired() string { return ns.root() + "timer.fire.*" }
 // TimerID names the deadline of one round of a call.
 func TimerID(call CallID, round int) string {
 	return call.String() + "_" + strconv.Itoa(round)
+}
+
+// ThreadEntry is where the k-th entry of a run in its thread is stored.
+func (ns Namespace) ThreadEntry(resource, thread, run string, k int) string {
+	return ns.root() + "thread." + Token(resource) + "." + Token(thread) + "." + runToken(run) + "." + strconv.Itoa(k)
 }
 
 // Threads covers every entry of every thread.
@@ -385,6 +395,15 @@ func (ns Namespace) ServiceSubject(verb, principal string, call CallID) string {
 // SuspendedKey is the key of a suspended run's snapshot.
 func SuspendedKey(agent, resource, thread, rootRun, run string) string {
 	return Token(agent) + "." + Token(resource) + "." + Token(thread) + "." + runToken(rootRun) + "." + runToken(run)
+}
+
+// RunOfKey is the run whose snapshot a key of the bucket suspended holds.
+func RunOfKey(key string) (string, error) {
+	run := key[strings.LastIndexByte(key, '.')+1:]
+	if !isRunID(run) {
+		return "", fmt.Errorf("%w: key %q names no run", ErrBadID, key)
+	}
+	return run, nil
 }
 
 // SuspendedFilter covers the snapshots of an agent, resource and thread; an empty name covers all.
