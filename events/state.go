@@ -31,8 +31,10 @@ type State struct {
 	Counters Counters    `json:"counters"`
 	Messages []Message   `json:"messages"` // what a model has seen and said, the results of the current step excepted
 	Calls    []CallState `json:"calls"`    // of the current step, in order
-	Carries  int         `json:"carries,omitempty"`
-	Ended    RunOutcome  `json:"ended,omitempty"`
+
+	SettledAt time.Time  `json:"settledAt,omitzero"` // when the last result of the current step was stored
+	Carries   int        `json:"carries,omitempty"`
+	Ended     RunOutcome `json:"ended,omitempty"`
 }
 
 // Options are the request's choices, frozen at the start and the same after a suspension or restart.
@@ -221,6 +223,9 @@ func (s *State) applyResult(e Event) error {
 			return err
 		}
 		c.State, c.Finished, c.FinishedID, c.FinishedSeq = CallSettled, &d, e.ID, e.Seq
+		if e.Stored.After(s.SettledAt) {
+			s.SettledAt = e.Stored
+		}
 	}
 	return nil
 }
@@ -284,4 +289,36 @@ func (s *State) Clone() *State {
 	c.Messages = slices.Clone(s.Messages)
 	c.Calls = slices.Clone(s.Calls)
 	return &c
+}
+
+// Size estimates the bytes that the state takes in memory.
+func (s *State) Size() int {
+	size := 1024
+	for _, m := range s.Messages {
+		for _, p := range m.Parts {
+			size += 256 + len(p.Text) + len(p.Args) + len(p.Data)
+			if p.Output != nil {
+				size += len(p.Output.Value)
+			}
+		}
+	}
+	for _, c := range s.Calls {
+		size += 512 + len(c.Planned.Args)
+		if c.Finished != nil {
+			size += len(c.Finished.Result)
+		}
+	}
+	return size
+}
+
+// Args are the arguments of a call as people see them: the frozen ones when its result names them, else the model's
+// own when they are JSON.
+func (c CallState) Args() json.RawMessage {
+	if c.Finished != nil && len(c.Finished.Args) > 0 {
+		return c.Finished.Args
+	}
+	if json.Valid([]byte(c.Planned.Args)) {
+		return json.RawMessage(c.Planned.Args)
+	}
+	return json.RawMessage("{}")
 }

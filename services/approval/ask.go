@@ -1,0 +1,276 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/rule"
+)
+
+// onStep gives each call of a model turn its first fact: a result when it ends here, a release, or an ask.
+func (s *Service) onStep(ctx context.Context, d jetstream.Delivery) error {
+	step, err := events.Data[events.StepFinished](d.Event)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if d.Attempt > 1 {
+		if open, err := s.stepOpen(ctx, d.Event); err != nil || !open {
+			return err
+		}
+	}
+	return s.openCalls(ctx, d.Event, step)
+}
+
+// stepOpen reports whether a step is still the run's last, or a carry in which its calls are open is. Whoever begins
+// call chains late asks this first: a chain that has aged out is empty too, and would take a first fact again.
+func (s *Service) stepOpen(ctx context.Context, step events.Event) (bool, error) {
+	head, err := s.conn.Last(ctx, step.Place.Chain())
+	switch {
+	case errors.Is(err, jetstream.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read head of %s: %w", step.Place.Run, err)
+	case head.Seq < step.Seq:
+		return false, fmt.Errorf("the leader does not show step %d of %s yet", step.Place.N, step.Place.Run)
+	case head.Place.Kind != events.KindCarry:
+		return head.Seq == step.Seq, nil
+	}
+	carried, err := events.Data[events.RunCarried](head)
+	if err != nil {
+		return false, jetstream.Final(err)
+	}
+	return carried.Step == step.Place.N && !carried.State.Settled(), nil
+}
+
+// openCalls judges the calls of a step and appends what follows. Calls that do not wait start at once; those that do
+// are asked about together, the snapshot first.
+func (s *Service) openCalls(ctx context.Context, step events.Event, data events.StepFinished) error {
+	r, err := s.run(ctx, step.Place.Run)
+	if err != nil {
+		return err
+	}
+	if data.Step > 1 {
+		if err := s.dropEntry(ctx, r); err != nil {
+			return err
+		}
+	}
+	rules, err := s.rulesNow(ctx)
+	if err != nil {
+		return err
+	}
+	var held []holding
+	for i, planned := range data.Calls {
+		call := events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}
+		q := s.question(r, rules, call, planned)
+		v := q.decide(ctx)
+		if v.held != nil {
+			held = append(held, holding{ask: *v.held, prev: none(step)})
+			continue
+		}
+		if err := s.openCall(ctx, r, step, call, v); err != nil {
+			return err
+		}
+	}
+	return s.hold(ctx, r, held)
+}
+
+func (s *Service) question(r *run, rules *ruleView, call events.CallID, planned events.CallPlanned) question {
+	return question{ns: s.ns, call: call, planned: planned, run: r, rules: rules, judge: rule.NewEvaluator(s.exprs),
+		expires: s.cfg.Expires, now: time.Now().UTC()}
+}
+
+// openCall stores the first fact of a call that does not wait, and helps on when somebody else was first.
+func (s *Service) openCall(ctx context.Context, r *run, step events.Event, call events.CallID, v verdict) error {
+	last, ours, err := s.addVerdict(ctx, call, none(step), v)
+	switch {
+	case errors.Is(err, errGone):
+		return nil
+	case err != nil:
+		return err
+	case !ours:
+		return s.help(ctx, r, last)
+	}
+	return s.show(ctx, last)
+}
+
+// none stands for the fact before the first one of a chain: there is none, and a step is the cause.
+func none(step events.Event) events.Event {
+	return events.Event{ID: step.ID, TraceParent: step.TraceParent}
+}
+
+// addVerdict appends a result or release after prev, which is the zero sequence for a call that has no fact yet.
+func (s *Service) addVerdict(ctx context.Context, call events.CallID, prev events.Event, v verdict) (events.Event, bool, error) {
+	if v.finished != nil {
+		return s.add(ctx, s.ns.Call(call, events.KindResult), prev, *v.finished)
+	}
+	return s.add(ctx, s.ns.Go(call, v.released.Pool, v.released.ToolID), prev, *v.released)
+}
+
+// help goes on from the last fact of a call's chain, whoever stored it: they may have been stopped right after.
+func (s *Service) help(ctx context.Context, r *run, last events.Event) error {
+	switch last.Place.Kind {
+	case events.KindAsk:
+		return s.announce(ctx, r, last)
+	case events.KindAnswer:
+		return s.follow(ctx, r, last)
+	case events.KindSuspend:
+		return s.askAgain(ctx, r, last)
+	case events.KindResult:
+		return s.show(ctx, last)
+	}
+	return nil // released or running: its executor goes on
+}
+
+// show publishes the chunk of a result, so that readers see it; whoever finds the result does so again.
+func (s *Service) show(ctx context.Context, fact events.Event) error {
+	if fact.Place.Kind != events.KindResult {
+		return nil
+	}
+	d, err := events.Data[events.CallFinished](fact)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	s.chunk(ctx, events.ResultChunk(d, d.Args, fact.ID))
+	return nil
+}
+
+// chunk publishes what people watch. It never fails a call: what is lost here is published again with the step's end.
+func (s *Service) chunk(ctx context.Context, c events.Chunk) {
+	if err := s.conn.PublishChunk(ctx, s.origin, c); err != nil {
+		s.log.Warn("chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
+	}
+}
+
+// holding is an ask that is about to be stored, and the fact that it follows (sequence 0: none).
+type holding struct {
+	ask  events.CallHeld
+	prev events.Event
+}
+
+// hold asks about calls: the snapshot first, then the asks, then their timers and chunks. A decision that is sent on
+// first sight therefore always counts.
+func (s *Service) hold(ctx context.Context, r *run, held []holding) error {
+	if len(held) == 0 {
+		return nil
+	}
+	asks := make([]events.CallHeld, len(held))
+	for i, h := range held {
+		asks[i] = h.ask
+	}
+	if err := s.enter(ctx, r, asks); err != nil {
+		return err
+	}
+	var stored []events.Event
+	overtaken := false
+	for _, h := range held {
+		call, err := events.ParseCallID(h.ask.ToolCallID)
+		if err != nil {
+			return jetstream.Final(err)
+		}
+		last, ours, err := s.add(ctx, s.ns.Call(call, events.KindAsk), h.prev, h.ask)
+		if err != nil && !errors.Is(err, errGone) {
+			return err
+		}
+		overtaken = overtaken || !ours
+		if last.ID != "" {
+			stored = append(stored, last)
+		}
+	}
+	for _, last := range stored {
+		if err := s.help(ctx, r, last); err != nil {
+			return err
+		}
+	}
+	return s.checkEntry(ctx, r, overtaken)
+}
+
+// announce makes a stored ask known: its timer, and its chunk on the run's stream and on the root's.
+func (s *Service) announce(ctx context.Context, r *run, fact events.Event) error {
+	if err := s.genuine(fact); err != nil {
+		return s.tampered(ctx, r, fact, err)
+	}
+	ask, err := events.Data[events.CallHeld](fact)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if err := s.setTimer(ctx, ask); err != nil {
+		return err
+	}
+	c := events.AskChunk(ask, fact.ID)
+	s.chunk(ctx, c)
+	if ask.RootRunID != ask.RunID {
+		c.RunID = ask.RootRunID
+		s.chunk(ctx, c)
+	}
+	return s.tellSuspended(ctx, ask)
+}
+
+// setTimer schedules the ask's deadline. The server replaces a timer of the same id, so repeating it is harmless.
+func (s *Service) setTimer(ctx context.Context, ask events.CallHeld) error {
+	return s.conn.SetTimer(ctx, s.origin, events.TimerSet{RunID: ask.RunID, ToolCallID: ask.ToolCallID,
+		Round: ask.Round, Purpose: events.TimerExpire, At: ask.ExpiresAt})
+}
+
+// tellSuspended publishes suspended when every unfinished call of the step is held, so that readers may stop waiting.
+func (s *Service) tellSuspended(ctx context.Context, ask events.CallHeld) error {
+	st, err := s.current(ctx, ask.RunID)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	var held []string
+	for _, c := range st.Calls {
+		if c.State == events.CallSettled {
+			continue
+		}
+		call, err := events.CallOf(ask.RunID, c.C)
+		if err != nil {
+			return jetstream.Final(err)
+		}
+		last, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
+		switch {
+		case errors.Is(err, jetstream.ErrNotFound):
+			return nil
+		case err != nil:
+			return err
+		case last.Place.Kind == events.KindResult:
+			continue
+		case last.Place.Kind != events.KindAsk:
+			return nil
+		}
+		held = append(held, call.String())
+	}
+	if len(held) > 0 && slices.Contains(held, ask.ToolCallID) {
+		s.chunk(ctx, events.SuspendedChunk(ask.RunID, held))
+	}
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, errNoRun) || errors.Is(err, jetstream.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// tampered ends a call whose chain holds a fact that no gate wrote: nothing of it runs, and people are alarmed.
+func (s *Service) tampered(ctx context.Context, r *run, fact events.Event, why error) error {
+	call := fact.Place.CallID()
+	s.log.Error("tampering: a fact that no gate signed", "runId", call.Run, "toolCallId", call.String(),
+		"kind", string(fact.Place.Kind), "seq", fact.Seq, "error", why)
+	d := events.CallFinished{ToolCallID: call.String(), RunID: call.Run, Outcome: events.OutcomeBlocked,
+		Reason: string(events.CodeTampering), Foreign: fact.Seq,
+		Error: &events.ToolError{Name: string(events.CodeTampering), Message: "the call's record was tampered with"}}
+	last, _, err := s.add(ctx, s.ns.Call(call, events.KindResult), fact, d)
+	if err != nil {
+		return err
+	}
+	if err := s.takeOut(ctx, r, call.String(), everyRound); err != nil {
+		return err
+	}
+	return s.show(ctx, last)
+}

@@ -1,0 +1,179 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// onCancel ends a run, or one call of it, because somebody asked for that.
+func (s *Service) onCancel(ctx context.Context, d jetstream.Delivery, in events.Inbox) error {
+	req, err := events.Data[events.CancelRequested](d.Event)
+	if err != nil || d.Event.Type != events.TypeOf[events.CancelRequested]() || req.RunID != in.Run {
+		return s.noteOnly(ctx, d, in, events.Errorf(events.CodeInvalidRequest,
+			"a cancel of run %s must be an event of type %s that names it", in.Run, events.TypeOf[events.CancelRequested]()))
+	}
+	cause := events.CancelCause{RunID: in.Run, End: events.RunCancelled, By: in.Principal, Reason: req.Reason}
+	if req.End == string(events.RunFailed) {
+		if in.Principal != events.TokenPlanner {
+			return s.noteOnly(ctx, d, in, events.Errorf(events.CodeForbidden, "only a planner may ask for a failed end"))
+		}
+		cause.End, cause.Code = events.RunFailed, req.Code
+	}
+	if req.ToolCallID != "" {
+		return s.cancelCall(ctx, d, in, req)
+	}
+	head, err := s.conn.Last(ctx, s.ns.MainOf(in.Run))
+	switch {
+	case errors.Is(err, jetstream.ErrNotFound) && d.Attempt <= 1:
+		return jetstream.Later(lookAgain)
+	case err != nil && !errors.Is(err, jetstream.ErrNotFound):
+		return fmt.Errorf("read head of %s: %w", in.Run, err)
+	case err == nil && head.Place.Kind == events.KindEnd:
+		return s.alreadyEnded(ctx, d, in, head)
+	}
+	return s.endRun(ctx, in.Run, cause)
+}
+
+// alreadyEnded tells the sender of a cancel that the run is over, unless it was this cancel that ended it.
+func (s *Service) alreadyEnded(ctx context.Context, d jetstream.Delivery, in events.Inbox, end events.Event) error {
+	data, err := events.Data[events.RunEnded](end)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if d.Attempt > 1 && data.Cancel != nil && data.Cancel.By == in.Principal {
+		return nil
+	}
+	return s.noteOnly(ctx, d, in, events.Errorf(events.CodeRunEnded, "run %s is over: %s", in.Run, data.Outcome))
+}
+
+// endRun ends a run that may have open calls: the calls first, then the run. It reads the run's head before it looks
+// at the calls, so a step that comes in between refuses the end, and its calls are closed in the next round.
+func (s *Service) endRun(ctx context.Context, id string, cause events.CancelCause) error {
+	for {
+		head, err := s.conn.Last(ctx, s.ns.MainOf(id))
+		switch {
+		case errors.Is(err, jetstream.ErrNotFound):
+			head = events.Event{}
+		case err != nil:
+			return fmt.Errorf("read head of %s: %w", id, err)
+		case head.Place.Kind == events.KindEnd:
+			return nil
+		}
+		var st *events.State
+		if head.ID != "" {
+			if st, err = s.closeCalls(ctx, id, head, cause); err != nil {
+				return err
+			}
+		}
+		last, ours, err := s.add(ctx, s.ns.End(id), head, endOf(id, st, cause))
+		if err != nil {
+			return ignoreGone(err)
+		}
+		if ours || last.Place.Kind == events.KindEnd {
+			return s.showEnd(ctx, last)
+		}
+	}
+}
+
+// closeCalls gives every open call of the step at head its cancelled result, which fences each.
+func (s *Service) closeCalls(ctx context.Context, id string, head events.Event, cause events.CancelCause) (*events.State, error) {
+	st, at, err := s.conn.RunState(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("read state of %s: %w", id, err)
+	}
+	if at.Seq != head.Seq {
+		return st, nil // the run went on: the end will be refused, and the next round sees the new step
+	}
+	for _, c := range st.Calls {
+		if c.State == events.CallSettled {
+			continue
+		}
+		call, err := events.CallOf(id, c.C)
+		if err != nil {
+			return nil, jetstream.Final(err)
+		}
+		if err := s.closeCall(ctx, call, c.Planned.ToolName, head, cause); err != nil {
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+// closeCall appends a call's cancelled result. When it loses it reads on: a call that has just ended keeps its result.
+func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName string, step events.Event, cause events.CancelCause) error {
+	for {
+		last, err := s.conn.Last(ctx, s.ns.Call(call, events.KindResult).Chain())
+		switch {
+		case errors.Is(err, jetstream.ErrNotFound):
+			last = none(step)
+		case err != nil:
+			return fmt.Errorf("read head of %s: %w", call, err)
+		case last.Place.Kind == events.KindResult:
+			return nil
+		}
+		started := false
+		if last.Seq > 0 {
+			if started, err = s.started(ctx, call); err != nil {
+				return err
+			}
+		}
+		d := events.CallFinished{ToolCallID: call.String(), RunID: call.Run, ToolName: toolName,
+			Outcome: events.OutcomeCancelled, Started: started, Reason: cause.Reason, Cancel: &cause,
+			Error: &events.ToolError{Name: events.ErrorCancelled, Message: "the call was cancelled"}}
+		stored, ours, err := s.add(ctx, s.ns.Call(call, events.KindResult), last, d)
+		if err != nil {
+			return ignoreGone(err)
+		}
+		if ours {
+			return s.show(ctx, stored)
+		}
+	}
+}
+
+// cancelCall cancels one call; its run goes on with that result.
+func (s *Service) cancelCall(ctx context.Context, d jetstream.Delivery, in events.Inbox, req events.CancelRequested) error {
+	call, err := events.ParseCallID(req.ToolCallID)
+	if err != nil || call.Run != in.Run {
+		return s.noteOnly(ctx, d, in, events.Errorf(events.CodeInvalidRequest, "%q is no call of run %s", req.ToolCallID, in.Run))
+	}
+	st, head, err := s.conn.RunState(ctx, in.Run)
+	if err != nil {
+		if errors.Is(err, jetstream.ErrNotFound) {
+			return s.noteOnly(ctx, d, in, events.Errorf(events.CodeNotFound, "run %s is not known", in.Run))
+		}
+		return err
+	}
+	for _, c := range st.Calls {
+		if c.C != call.Token() || c.State == events.CallSettled {
+			continue
+		}
+		cause := events.CancelCause{ToolCallID: req.ToolCallID, By: in.Principal, Reason: req.Reason}
+		if err := s.closeCall(ctx, call, c.Planned.ToolName, head, cause); err != nil {
+			return err
+		}
+		r, err := s.run(ctx, in.Run)
+		if err != nil {
+			return ignoreMissing(err)
+		}
+		return s.takeOut(ctx, r, req.ToolCallID, everyRound)
+	}
+	return s.noteOnly(ctx, d, in, events.Errorf(events.CodeRunEnded, "call %s is over", req.ToolCallID))
+}
+
+// endOf is the end that a cancel is due to bring. A run that has not started has nothing else to say.
+func endOf(id string, st *events.State, cause events.CancelCause) events.RunEnded {
+	d := events.RunEnded{RunID: id, Outcome: orDefault(cause.End, events.RunCancelled), FinishReason: "cancelled", Cancel: &cause}
+	if d.Outcome == events.RunFailed {
+		d.FinishReason = "error"
+		d.Error = &events.Error{Code: cause.Code, Message: orDefault(cause.Reason, "the run failed: "+string(cause.Code)), RunID: id}
+	}
+	if st != nil {
+		d.AgentID, d.ThreadID, d.ResourceID, d.Step = st.AgentID, st.ThreadID, st.ResourceID, st.Step
+		d.Usage = st.Counters.Usage
+	}
+	return d
+}

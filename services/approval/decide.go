@@ -1,0 +1,462 @@
+package approval
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// lookAgain is how long a decision waits for an ask that cannot be read yet, once.
+const lookAgain = 300 * time.Millisecond
+
+// proof is who sent a decision and how that was verified.
+type proof struct {
+	principal string
+	authType  string
+	groups    []string
+	signed    *events.Signed
+}
+
+// onDecision takes a decision from the inbox: it becomes the one answer of its ask, or it is refused and changes
+// nothing.
+func (s *Service) onDecision(ctx context.Context, d jetstream.Delivery, in events.Inbox) error {
+	call, err := events.CallOf(in.Run, in.Call)
+	if err != nil {
+		return s.noteOnly(ctx, d, in, events.Errorf(events.CodeInvalidRequest, "%v", err))
+	}
+	req, refusal := readDecision(d, call)
+	if refusal != nil {
+		return s.refuse(ctx, d, in, call, refusal)
+	}
+	who, refusal, err := s.prove(ctx, d, in, req)
+	switch {
+	case err != nil:
+		return err
+	case refusal != nil:
+		return s.refuse(ctx, d, in, call, refusal)
+	}
+	head, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
+	if errors.Is(err, jetstream.ErrNotFound) || err == nil && head.Place.Kind == events.KindSuspend {
+		return s.notYet(ctx, d, in, call)
+	}
+	if err != nil {
+		return fmt.Errorf("read head of %s: %w", call, err)
+	}
+	if head.Place.Kind != events.KindAsk {
+		return s.tooLate(ctx, d, in, head)
+	}
+	return s.answer(ctx, d, in, meeting{call: call, req: req, who: who, fact: head})
+}
+
+// meeting is a decision that meets an open ask.
+type meeting struct {
+	call events.CallID
+	req  events.DecisionRequested
+	who  proof
+	fact events.Event // the ask
+	ask  events.CallHeld
+	run  *run
+}
+
+// answer checks a decision against the open ask and, when it counts, appends the answer and what follows from it.
+func (s *Service) answer(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting) error {
+	r, err := s.run(ctx, m.call.Run)
+	if err != nil {
+		return err
+	}
+	if err := s.genuine(m.fact); err != nil {
+		return s.tampered(ctx, r, m.fact, err)
+	}
+	if m.ask, err = events.Data[events.CallHeld](m.fact); err != nil {
+		return jetstream.Final(err)
+	}
+	m.run = r
+	data, refusal := m.judge(d.Event)
+	if refusal != nil {
+		return s.refuse(ctx, d, in, m.call, refusal)
+	}
+	last, ours, err := s.add(ctx, s.ns.Call(m.call, events.KindAnswer), m.fact, data)
+	switch {
+	case errors.Is(err, errGone):
+		return s.refuse(ctx, d, in, m.call, events.Errorf(events.CodeRunEnded, "run %s is over", m.call.Run))
+	case err != nil:
+		return err
+	case !ours && last.Place.Kind == events.KindAsk: // the sweeper asked again in between: the same question
+		return jetstream.Later(0)
+	case !ours:
+		return s.tooLate(ctx, d, in, last)
+	}
+	return s.follow(ctx, r, last)
+}
+
+// readDecision reads what a decision says, as far as that needs no look at the log.
+func readDecision(d jetstream.Delivery, call events.CallID) (events.DecisionRequested, *events.Error) {
+	bad := func(format string, args ...any) (events.DecisionRequested, *events.Error) {
+		return events.DecisionRequested{}, events.Errorf(events.CodeInvalidRequest, format, args...)
+	}
+	if want := events.TypeOf[events.DecisionRequested](); d.Event.Type != want {
+		return bad("type is %s; a decision has type %s", d.Event.Type, want)
+	}
+	req, err := events.Data[events.DecisionRequested](d.Event)
+	if err != nil {
+		return bad("%v", err)
+	}
+	if req.ToolCallID != call.String() {
+		return bad("toolCallId is %q, the subject names %q", req.ToolCallID, call)
+	}
+	switch req.Decision {
+	case events.Approve, events.Decline, events.Edit, events.Respond, events.ResumeD, events.Retry:
+		return req, nil
+	}
+	return bad("decision is %q; use approve, decline, edit, respond, resume or retry", req.Decision)
+}
+
+// prove tells who sent a decision. The subject names the sender; what proves it is the principal's own signature, that
+// of a gateway, or, in weir dev only, the permission to publish there.
+func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inbox, req events.DecisionRequested) (proof, *events.Error, error) {
+	e := d.Event
+	if e.AuthID == "" || events.Token(e.AuthID) != in.Principal && e.AuthID != in.Principal {
+		return proof{}, events.Errorf(events.CodeForbidden,
+			"authid is %q, the subject names principal %q", e.AuthID, in.Principal), nil
+	}
+	def, err := s.principal(ctx, e.AuthID)
+	if err != nil {
+		return proof{}, nil, err
+	}
+	who := proof{principal: e.AuthID, authType: def.Auth, groups: def.Groups}
+	if e.Signature.Sig != "" {
+		who.signed = &events.Signed{Payload: string(e.Payload), Subject: d.Subject, Key: e.Signature.Key, Sig: e.Signature.Sig}
+	}
+	switch def.Auth {
+	case events.AuthKey:
+		if err := keyOf(def).Verify(events.DomainDecision, d.Subject, e.Payload, e.Signature); err != nil {
+			return proof{}, events.Errorf(events.CodeUnauthenticated, "decisions of %s must be signed with its key", e.AuthID), nil
+		}
+	case events.AuthGateway:
+		if err := s.cfg.Gateways.Verify(events.DomainDecision, d.Subject, e.Payload, e.Signature); err != nil {
+			return proof{}, events.Errorf(events.CodeUnauthenticated, "decisions of %s must come through a gateway", e.AuthID), nil
+		}
+		who.groups = req.Groups
+	case events.AuthSubject:
+		if !s.cfg.Dev {
+			return proof{}, events.Errorf(events.CodeUnauthenticated, "%s has no key; only weir dev accepts that", e.AuthID), nil
+		}
+	default:
+		return proof{}, events.Errorf(events.CodeForbidden, "%s is not a known principal", e.AuthID), nil
+	}
+	return who, nil, nil
+}
+
+// principal is how decisions of a principal are verified. One that nobody has defined decides in weir dev only.
+func (s *Service) principal(ctx context.Context, id string) (events.PrincipalDef, error) {
+	raw, err := s.conn.Named(ctx, events.RegistryPrincipal, id)
+	if errors.Is(err, jetstream.ErrNotFound) {
+		if s.cfg.Dev {
+			return events.PrincipalDef{ID: id, Auth: events.AuthSubject}, nil
+		}
+		return events.PrincipalDef{ID: id}, nil
+	}
+	if err != nil {
+		return events.PrincipalDef{}, fmt.Errorf("read principal: %w", err)
+	}
+	var def events.PrincipalDef
+	if err := json.Unmarshal(raw, &def); err != nil {
+		return events.PrincipalDef{}, jetstream.Final(fmt.Errorf("principal %s: %w", id, err))
+	}
+	return def, nil
+}
+
+// keyOf is the key that a principal signs with; none when its text is not a key, so that nothing verifies.
+func keyOf(def events.PrincipalDef) events.Keys {
+	pub, err := jetstream.ParsePublic(def.Key)
+	if err != nil {
+		return events.Keys{}
+	}
+	return events.Keys{def.Key: ed25519.PublicKey(pub)}
+}
+
+// judge checks a decision against the ask that it met, in the order in which senders are told: entitled, round, kind,
+// fingerprint, data, deadline. It is pure.
+func (m meeting) judge(e events.Event) (events.CallAnswered, *events.Error) {
+	for _, check := range []func(events.Event) *events.Error{
+		m.checkEntitled, m.checkRound, m.checkKind, m.checkFingerprint, m.checkData, m.checkTime,
+	} {
+		if refusal := check(e); refusal != nil {
+			return events.CallAnswered{}, refusal
+		}
+	}
+	req := m.req
+	a := events.CallAnswered{
+		ToolCallID: m.ask.ToolCallID, RunID: m.ask.RunID, Round: m.ask.Round, Decision: req.Decision,
+		Fingerprint: m.ask.Fingerprint, Principal: m.who.principal, AuthType: m.who.authType, At: e.Stored.UTC(),
+		Reason: req.Reason, EventID: e.ID, InboxSeq: e.Seq, Rules: m.ask.Reason.Digest, Signed: m.who.signed,
+	}
+	switch req.Decision {
+	case events.Edit:
+		a.Args = req.Args
+	case events.Respond:
+		a.Result, a.ModelOutput = req.Result, req.ModelOutput
+	case events.ResumeD:
+		a.Resume = &events.Resume{Data: req.ResumeData}
+	}
+	return a, nil
+}
+
+func (m meeting) checkEntitled(events.Event) *events.Error {
+	if m.ask.Kind == events.AskClient && m.who.principal != m.run.start.Requester {
+		return events.Errorf(events.CodeForbidden, "only %s, who asked for the run, answers its client's calls", m.run.start.Requester)
+	}
+	if m.ask.NotRequester && events.Token(m.who.principal) == m.run.start.Requester {
+		return m.forbidden("%s asked for the run and may not decide this call", m.who.principal)
+	}
+	if m.ask.Signed && m.who.signed == nil {
+		e := events.Errorf(events.CodeUnauthenticated, "this call takes signed decisions only")
+		e.Rule = m.ask.Reason.Rule
+		return e
+	}
+	if len(m.ask.Approvers) == 0 {
+		return nil
+	}
+	for _, a := range m.ask.Approvers {
+		if user, ok := strings.CutPrefix(a, "user:"); ok && user == m.who.principal {
+			return nil
+		}
+		if group, ok := strings.CutPrefix(a, "group:"); ok && slices.Contains(m.who.groups, group) {
+			return nil
+		}
+	}
+	return m.forbidden("%s is not among those who may decide this call", m.who.principal)
+}
+
+func (m meeting) forbidden(format string, args ...any) *events.Error {
+	e := events.Errorf(events.CodeForbidden, format, args...)
+	e.Rule = m.ask.Reason.Rule
+	return e
+}
+
+func (m meeting) checkRound(e events.Event) *events.Error {
+	switch {
+	case m.req.Round != nil && *m.req.Round != m.ask.Round:
+		return m.changed("round %d is not the pending one, which is %d", *m.req.Round, m.ask.Round)
+	case m.ask.Round > 0 && m.req.Round == nil && m.req.Fingerprint == "":
+		return m.changed("this call has been asked before: name its round or fingerprint")
+	case !m.fact.Carried && e.Stored.Before(m.fact.Stored):
+		return m.changed("the decision is older than the ask")
+	}
+	return nil
+}
+
+func (m meeting) changed(format string, args ...any) *events.Error {
+	e := events.Errorf(events.CodeChanged, format, args...)
+	e.Ask = &m.ask
+	return e
+}
+
+func (m meeting) checkKind(events.Event) *events.Error {
+	if m.ask.Takes(m.req.Decision) {
+		return nil
+	}
+	e := events.Errorf(events.CodeWrongKind, "a call held as %s does not take %s", m.ask.Kind, m.req.Decision)
+	e.Allowed = m.ask.Allowed
+	return e
+}
+
+func (m meeting) checkFingerprint(events.Event) *events.Error {
+	switch {
+	case m.req.Fingerprint == "" && m.req.Decision == events.Edit:
+		return m.changed("an edit must name the fingerprint of what it edits")
+	case m.req.Fingerprint != "" && !events.SameDigest(m.req.Fingerprint, m.ask.Fingerprint):
+		return m.changed("the fingerprint is not that of the pending call")
+	}
+	return nil
+}
+
+func (m meeting) checkData(events.Event) *events.Error {
+	t := m.run.tools[m.ask.ToolName]
+	switch m.req.Decision {
+	case events.Edit:
+		if len(m.req.Args) == 0 {
+			return events.Errorf(events.CodeInvalidData, "an edit must bring args")
+		}
+		if t == nil {
+			return events.Errorf(events.CodeInvalidData, "tool %s is not part of the run", m.ask.ToolName)
+		}
+		if _, err := events.Normalize(t.input, m.req.Args); err != nil {
+			return invalidData("args", err)
+		}
+	case events.Respond:
+		if len(m.req.Result) == 0 {
+			return events.Errorf(events.CodeInvalidData, "respond must bring a result; null is one")
+		}
+		if t != nil {
+			return checkSchema("result", t.OutputSchema, m.req.Result)
+		}
+	case events.ResumeD:
+		if len(m.req.ResumeData) == 0 {
+			return events.Errorf(events.CodeInvalidData, "resume must bring resumeData; null is a value")
+		}
+		return checkSchema("resumeData", m.ask.ResumeSchema, m.req.ResumeData)
+	}
+	return nil
+}
+
+// checkSchema validates a person's data. Without a schema any value is accepted.
+func checkSchema(field string, schema, value json.RawMessage) *events.Error {
+	if len(schema) == 0 || string(schema) == "null" {
+		return nil
+	}
+	c, err := events.CompileSchema(schema)
+	if err != nil {
+		return events.Errorf(events.CodeInvalidData, "the schema of %s cannot be used: %v", field, err)
+	}
+	if err := c.ValidateRaw(value); err != nil {
+		return invalidData(field, err)
+	}
+	return nil
+}
+
+func invalidData(field string, err error) *events.Error {
+	e := events.Errorf(events.CodeInvalidData, "%s: %v", field, err)
+	if bad, ok := errors.AsType[*events.InvalidData](err); ok {
+		e.Issues = bad.Issues
+	}
+	return e
+}
+
+// checkTime compares the server's stamp of the decision with the deadline, whether or not the timer has fired.
+func (m meeting) checkTime(e events.Event) *events.Error {
+	if e.Stored.After(m.ask.ExpiresAt) {
+		return events.Errorf(events.CodeExpired, "the ask expired at %s", m.ask.ExpiresAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// notYet lets a decision wait once for its ask, which a server may not show yet, and then refuses it.
+func (s *Service) notYet(ctx context.Context, d jetstream.Delivery, in events.Inbox, call events.CallID) error {
+	if d.Attempt <= 1 {
+		return jetstream.Later(lookAgain)
+	}
+	e := events.Errorf(events.CodeNotFound, "call %s is not known", call)
+	e.What = "call"
+	return s.refuse(ctx, d, in, call, e)
+}
+
+// tooLate handles a decision for a call that is not held any more: its own answer is finished, any other refused.
+func (s *Service) tooLate(ctx context.Context, d jetstream.Delivery, in events.Inbox, last events.Event) error {
+	call := last.Place.CallID()
+	fact, err := s.conn.Fact(ctx, s.ns.Call(call, events.KindAnswer))
+	if err != nil && !errors.Is(err, jetstream.ErrNotFound) {
+		return fmt.Errorf("read answer of %s: %w", call, err)
+	}
+	var counted *events.CallAnswered
+	if err == nil && s.genuine(fact) == nil {
+		a, err := events.Data[events.CallAnswered](fact)
+		if err != nil {
+			return jetstream.Final(err)
+		}
+		counted = &a
+	}
+	if last.Place.Kind == events.KindAnswer {
+		r, err := s.run(ctx, call.Run)
+		if err != nil {
+			return err
+		}
+		if err := s.follow(ctx, r, last); err != nil {
+			return err
+		}
+	}
+	if counted != nil && counted.EventID == d.Event.ID {
+		return nil // this decision is the one that counts, delivered again
+	}
+	return s.refuseLate(ctx, d, in, call, counted)
+}
+
+func (s *Service) refuseLate(ctx context.Context, d jetstream.Delivery, in events.Inbox, call events.CallID, counted *events.CallAnswered) error {
+	if counted != nil {
+		e := events.Errorf(events.CodeAlreadyDecided, "call %s was already decided: %s by %s", call, counted.Decision,
+			orDefault(counted.Principal, "its deadline"))
+		e.Answer = &events.AnswerBrief{Decision: counted.Decision, Principal: counted.Principal,
+			At: counted.At.Format(time.RFC3339Nano), Reason: counted.Reason}
+		e.Same = counted.Principal == d.Event.AuthID
+		return s.refuse(ctx, d, in, call, e)
+	}
+	_, err := s.conn.Fact(ctx, s.ns.End(call.Run))
+	switch {
+	case err == nil:
+		return s.refuse(ctx, d, in, call, events.Errorf(events.CodeRunEnded, "run %s is over", call.Run))
+	case !errors.Is(err, jetstream.ErrNotFound):
+		return err
+	}
+	e := events.Errorf(events.CodeNotFound, "call %s waits for no decision", call)
+	e.What = "call"
+	return s.refuse(ctx, d, in, call, e)
+}
+
+// refuse records a decision that does not count and tells its sender why. The call stays as it was.
+func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.Inbox, call events.CallID, why *events.Error) error {
+	id := d.Event.ID
+	if id == "" {
+		id = "inbox-" + strconv.FormatUint(d.Event.Seq, 10)
+	}
+	data := events.DecisionRefused{ToolCallID: call.String(), RunID: call.Run, EventID: id, Principal: in.Principal,
+		Decision: decisionOf(d.Event), At: d.Event.Stored.UTC(), InboxSeq: d.Event.Seq, Error: *why}
+	fact, err := s.origin.Fact(s.ns.Beside(call, events.KindRefused, id), data, d.Event)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if err := s.conn.Record(ctx, fact); err != nil {
+		return fmt.Errorf("record refusal: %w", err)
+	}
+	s.note(ctx, s.ns.Note(in.Principal, call.Run, call.Token()), fact)
+	return nil
+}
+
+// note tells a sender. Notes are hints: one that is lost costs its sender a look at the log.
+func (s *Service) note(ctx context.Context, subject string, e events.Event) {
+	if err := s.conn.Note(ctx, subject, e); err != nil {
+		s.log.Warn("note not published", "runId", e.Subject, "error", err)
+	}
+}
+
+func decisionOf(e events.Event) events.Decision {
+	req, err := events.Data[events.DecisionRequested](e)
+	if err != nil || !slices.Contains([]events.Decision{events.Approve, events.Decline, events.Edit, events.Respond,
+		events.ResumeD, events.Retry}, req.Decision) {
+		return ""
+	}
+	return req.Decision
+}
+
+// noteOnly tells the sender of a request that names no call; there is no place in the log for it.
+func (s *Service) noteOnly(ctx context.Context, d jetstream.Delivery, in events.Inbox, why *events.Error) error {
+	subject := s.ns.Note(in.Principal, in.Run, events.TokenRun)
+	e, err := s.origin.Request(subject, in.Run, events.RunRefused{RunID: in.Run, EventID: d.Event.ID, Error: *why}, d.Event)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	s.note(ctx, subject, e)
+	return nil
+}
+
+// onMalformed refuses what came to the inbox and is no event.
+func (s *Service) onMalformed(ctx context.Context, d jetstream.Delivery, _ []byte, cause error) error {
+	in, err := s.ns.ParseInbox(d.Subject)
+	if err != nil {
+		return jetstream.Final(cause)
+	}
+	why := events.Errorf(events.CodeInvalidRequest, "not a CloudEvent of a request: %v", cause)
+	call, err := events.CallOf(in.Run, in.Call)
+	if in.Verb != events.VerbDecide || err != nil {
+		return s.noteOnly(ctx, d, in, why)
+	}
+	return s.refuse(ctx, d, in, call, why)
+}

@@ -1,0 +1,154 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// follow appends what an answer leads to: a release, a result, or for an edit whatever the gate finds of the new
+// arguments. Everybody who finds an answer without its consequence does this, because the one who stored the answer
+// may have been stopped. An answer counts only with a gate's own signature.
+func (s *Service) follow(ctx context.Context, r *run, answer events.Event) error {
+	if err := s.genuine(answer); err != nil {
+		return s.tampered(ctx, r, answer, err)
+	}
+	a, err := events.Data[events.CallAnswered](answer)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	call := answer.Place.CallID()
+	fact, err := s.conn.Fact(ctx, s.ns.Call(call, events.KindAsk))
+	if err != nil {
+		return fmt.Errorf("read ask of %s: %w", call, err)
+	}
+	if err := s.genuine(fact); err != nil {
+		return s.tampered(ctx, r, fact, err)
+	}
+	ask, err := events.Data[events.CallHeld](fact)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if err := s.consequence(ctx, r, answered{call: call, ask: ask, fact: answer, data: a}); err != nil {
+		return err
+	}
+	return s.afterAnswer(ctx, r, ask, a)
+}
+
+// afterAnswer cleans up behind an answer: its ask leaves the entry, and an ask whose expiry ends the run does so.
+func (s *Service) afterAnswer(ctx context.Context, r *run, ask events.CallHeld, a events.CallAnswered) error {
+	if err := s.takeOut(ctx, r, ask.ToolCallID, ask.Round); err != nil {
+		return err
+	}
+	if a.Decision != events.Expired || ask.OnExpiry != "fail" {
+		return nil
+	}
+	return s.endRun(ctx, ask.RunID, events.CancelCause{RunID: ask.RunID, End: events.RunFailed,
+		Code: events.CodeAskExpired, Reason: "nobody decided call " + ask.ToolCallID})
+}
+
+// answered is an answer with the ask that it follows.
+type answered struct {
+	call events.CallID
+	ask  events.CallHeld
+	fact events.Event
+	data events.CallAnswered
+}
+
+func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
+	var v verdict
+	switch {
+	case a.data.Decision == events.Edit:
+		return s.judgeEdit(ctx, r, a)
+	case a.data.Decision.Releases():
+		rel, err := s.releaseOf(ctx, r, a)
+		if err != nil {
+			return err
+		}
+		v.released = rel
+	default:
+		started, err := s.started(ctx, a.call)
+		if err != nil {
+			return err
+		}
+		v.finished = resultOf(a, started)
+	}
+	last, _, err := s.addVerdict(ctx, a.call, a.fact, v)
+	if err != nil {
+		return ignoreGone(err)
+	}
+	return s.help(ctx, r, last)
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return err
+}
+
+// releaseOf permits to run exactly the bytes that were asked about, in the round of the ask.
+func (s *Service) releaseOf(ctx context.Context, r *run, a answered) (*events.CallReleased, error) {
+	t, err := s.tool(ctx, a.ask.ToolDigest)
+	if err != nil {
+		return nil, fmt.Errorf("definition of tool %s: %w", a.ask.ToolID, err)
+	}
+	q := question{ns: s.ns, call: a.call, round: a.ask.Round, run: r, follows: a.fact.Seq, attempt: a.ask.Attempt,
+		planned: events.CallPlanned{ToolName: a.ask.ToolName}, now: time.Now().UTC()}
+	rel := q.release(frozen{tool: t, args: a.ask.Args, fingerprint: a.ask.Fingerprint}, events.AllowedBy{Answer: a.fact.Seq})
+	if a.ask.Kind == events.AskSuspended {
+		rel.Resume, rel.SuspendPayload = a.data.Resume, a.ask.SuspendPayload
+	}
+	return &rel, nil
+}
+
+// resultOf is the end of a call that people did not let run.
+func resultOf(a answered, started bool) *events.CallFinished {
+	d := &events.CallFinished{ToolCallID: a.ask.ToolCallID, RunID: a.ask.RunID, ToolName: a.ask.ToolName,
+		Round: a.ask.Round, Started: started, Attempt: a.ask.Attempt, Principal: a.data.Principal,
+		Args: a.ask.Args, Reason: a.data.Reason}
+	switch a.data.Decision {
+	case events.Respond:
+		d.Outcome, d.Result, d.ModelOutput = events.OutcomeResponded, a.data.Result, a.data.ModelOutput
+	case events.Expired:
+		d.Outcome = events.OutcomeExpired
+	default:
+		d.Outcome = events.OutcomeDeclined
+	}
+	return d
+}
+
+// started reports whether a worker has ever claimed the call: then its effects may have happened.
+func (s *Service) started(ctx context.Context, call events.CallID) (bool, error) {
+	_, err := s.conn.Fact(ctx, s.ns.Call(call, events.KindClaim))
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, jetstream.ErrNotFound):
+		return false, nil
+	}
+	return false, fmt.Errorf("read claim of %s: %w", call, err)
+}
+
+// judgeEdit takes edited arguments through the gate again, in the next round: rules hold for them as for any other.
+func (s *Service) judgeEdit(ctx context.Context, r *run, a answered) error {
+	rules, err := s.rulesNow(ctx)
+	if err != nil {
+		return err
+	}
+	q := s.question(r, rules, a.call, events.CallPlanned{ToolCallID: a.ask.ToolCallID, ToolName: a.ask.ToolName})
+	q.round, q.edited, q.follows, q.attempt = a.ask.Round+1, a.data.Args, a.fact.Seq, a.ask.Attempt
+	v := q.decide(ctx)
+	if v.held != nil {
+		return s.hold(ctx, r, []holding{{ask: *v.held, prev: a.fact}})
+	}
+	last, _, err := s.addVerdict(ctx, a.call, a.fact, v)
+	if err != nil {
+		return ignoreGone(err)
+	}
+	return s.help(ctx, r, last)
+}

@@ -1,0 +1,275 @@
+package approval
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/internal/rule"
+)
+
+// question is one call as the gate looks at it: everything that its judgement rests on, and nothing else.
+type question struct {
+	ns      events.Namespace
+	call    events.CallID
+	round   int
+	planned events.CallPlanned
+	edited  json.RawMessage // arguments in place of the model's; nil when nobody edited
+	run     *run
+	rules   *ruleView
+	judge   *rule.Evaluator
+	expires time.Duration // of asks for which neither rule nor tool says so
+	follows uint64        // sequence of the fact that go or ask will follow
+	attempt int           // attempts to execute so far
+	now     time.Time
+}
+
+// verdict is what follows an empty call chain or an edit: exactly one of the three.
+type verdict struct {
+	finished *events.CallFinished
+	released *events.CallReleased
+	held     *events.CallHeld
+}
+
+// frozen is a call whose bytes no one changes any more: they are fingerprinted, shown, approved and executed.
+type frozen struct {
+	tool        *tool
+	args        json.RawMessage
+	fingerprint string
+}
+
+// decide takes a call through the gate's pipeline: resolve the tool, parse, repair and validate the arguments, check
+// the request context, freeze, fingerprint, and evaluate the rules. Wrong arguments never bother a person.
+func (q question) decide(ctx context.Context) verdict {
+	f, refused := q.freeze()
+	if refused != nil {
+		return verdict{finished: refused}
+	}
+	j := q.verdictOfRules(ctx, f)
+	switch j.Action {
+	case rule.Allow:
+		by := events.AllowedBy{Rules: q.rules.digest, Rule: j.Reason.Rule, Answer: q.follows}
+		r := q.release(f, by)
+		return verdict{released: &r}
+	case rule.Block:
+		return verdict{finished: q.result(events.OutcomeBlocked, blockedBy(j.Reason))}
+	}
+	return verdict{held: q.hold(f, j)}
+}
+
+func blockedBy(r rule.Reason) func(*events.CallFinished) {
+	text := r.Text
+	if text == "" {
+		text = "blocked by rule " + r.Rule
+	}
+	return func(d *events.CallFinished) {
+		d.Reason = "rule " + r.Set + "/" + r.Rule
+		d.Error = &events.ToolError{Name: "blocked", Message: text}
+	}
+}
+
+// freeze resolves and checks a call up to its fingerprint, or says with which result it ends here.
+func (q question) freeze() (frozen, *events.CallFinished) {
+	t, known := q.run.tools[q.planned.ToolName]
+	if usable := q.run.usable(); !known || !slices.Contains(usable, q.planned.ToolName) {
+		return frozen{}, q.result(events.OutcomeUnknown, unknownTool(q.planned.ToolName, usable))
+	}
+	args := q.edited
+	if args == nil {
+		var err error
+		if args, err = events.ParseArgs(q.planned.Args, q.planned.Truncated); err != nil {
+			return frozen{}, q.result(events.OutcomeInvalid, invalidInput(q.planned, err))
+		}
+	}
+	args, err := events.Normalize(t.input, args)
+	if err != nil {
+		return frozen{}, q.result(events.OutcomeInvalid, invalidInput(q.planned, err))
+	}
+	if err := q.checkContext(t); err != nil {
+		return frozen{}, q.result(events.OutcomeInvalid, func(d *events.CallFinished) {
+			d.Result = events.InvalidContext(t.ID, err)
+		})
+	}
+	return frozen{tool: t, args: args, fingerprint: events.Frozen{
+		Namespace: q.ns, RunID: q.call.Run, ToolCallID: q.call.String(), Round: q.round, ToolID: t.ID,
+		ToolVersion: t.Version, InputSchemaDigest: t.InputSchemaDigest, Args: args,
+	}.Fingerprint()}, nil
+}
+
+func (q question) checkContext(t *tool) error {
+	if t.context == nil {
+		return nil
+	}
+	given := q.run.start.RequestContext
+	if given == nil {
+		given = json.RawMessage(`{}`)
+	}
+	return t.context.ValidateRaw(given)
+}
+
+func unknownTool(name string, usable []string) func(*events.CallFinished) {
+	list := strings.Join(usable, ", ")
+	if list == "" {
+		list = "none"
+	}
+	return func(d *events.CallFinished) {
+		d.Error = &events.ToolError{Name: events.ErrorToolNotFound,
+			Message: fmt.Sprintf("Tool %q is not available. Available tools: %s", name, list)}
+	}
+}
+
+func invalidInput(c events.CallPlanned, err error) func(*events.CallFinished) {
+	return func(d *events.CallFinished) { d.Result = events.InvalidInput(c.ToolName, err, c.Args) }
+}
+
+// result is the outcome of a call that ends at the gate without having started.
+func (q question) result(o events.Outcome, more ...func(*events.CallFinished)) *events.CallFinished {
+	d := &events.CallFinished{ToolCallID: q.call.String(), RunID: q.call.Run, ToolName: q.planned.ToolName,
+		Round: q.round, Outcome: o}
+	for _, f := range more {
+		f(d)
+	}
+	return d
+}
+
+// verdictOfRules joins what the tool, the run and the operators' rule sets say. What cannot be evaluated holds.
+func (q question) verdictOfRules(ctx context.Context, f frozen) rule.Judgement {
+	tool, run := requirement(f.tool.RequireApproval), requirement(q.run.requireToolApproval())
+	if f.tool.Source.Kind == "client" {
+		run = rule.Requirement{}
+	}
+	if tool.When == "" && run.When == "" && len(q.rules.sets) == 0 {
+		return q.judge.Require(ctx, tool, run, rule.Input{})
+	}
+	in, err := q.input(f)
+	if err != nil {
+		reason := rule.Reason{Rule: "arguments", Text: "the arguments cannot be given to rules", Error: err.Error()}
+		return rule.Judgement{Action: rule.Ask, Reason: reason}
+	}
+	return rule.Strictest(q.judge.Judge(ctx, q.rules.sets, in), q.judge.Require(ctx, tool, run, in))
+}
+
+func requirement(a *events.Approval) rule.Requirement {
+	switch {
+	case a == nil:
+		return rule.Requirement{}
+	case a.When != "":
+		return rule.Requirement{When: a.When}
+	}
+	return rule.Requirement{Fixed: &a.Always}
+}
+
+// input is what expressions see.
+func (q question) input(f frozen) (rule.Input, error) {
+	args, err := exactJSON(f.args)
+	if err != nil {
+		return rule.Input{}, err
+	}
+	given, err := exactJSON(q.run.start.RequestContext)
+	if err != nil {
+		return rule.Input{}, err
+	}
+	st := q.run.start
+	return rule.Input{
+		Tool: map[string]any{"id": f.tool.ID, "name": q.planned.ToolName, "version": f.tool.Version,
+			"effect": string(f.tool.Effect), "source": map[string]any{"kind": f.tool.Source.Kind,
+				"server": f.tool.Source.Server, "name": f.tool.Source.Name}},
+		Args:    args,
+		Agent:   map[string]any{"id": st.AgentID},
+		Run:     map[string]any{"id": st.RunID, "thread": st.ThreadID, "resource": st.ResourceID, "requester": st.Requester},
+		Context: given,
+	}, nil
+}
+
+func exactJSON(raw json.RawMessage) (any, error) {
+	if len(raw) == 0 {
+		return map[string]any{}, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, errors.New("they are not JSON")
+	}
+	return v, nil
+}
+
+// release is the permission to run exactly these bytes.
+func (q question) release(f frozen, by events.AllowedBy) events.CallReleased {
+	st := q.run.start
+	return events.CallReleased{
+		Namespace: q.ns, RunID: q.call.Run, ToolCallID: q.call.String(), Round: q.round, Pool: f.tool.Pool,
+		ToolID: f.tool.ID, ToolVersion: f.tool.Version, InputSchemaDigest: f.tool.InputSchemaDigest,
+		Effect: f.tool.Effect, Args: string(f.args), Fingerprint: f.fingerprint, Follows: q.follows, AllowedBy: by,
+		ToolName: q.planned.ToolName, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
+		RequestContext: st.RequestContext, StartBy: q.now.Add(orDefault(time.Duration(f.tool.StartTimeout), 5*time.Minute)),
+		Timeout: f.tool.Timeout, Attempt: q.attempt,
+	}
+}
+
+// hold is the question to people about these bytes.
+func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
+	a := q.ask(f, events.AskApproval)
+	a.Reason = events.AskReason{Rule: j.Reason.Rule, Set: j.Reason.Set, Digest: j.Reason.Digest, Text: j.Reason.Text,
+		Error: j.Reason.Error}
+	expires := time.Duration(f.tool.Expires)
+	for _, m := range j.Matches {
+		if m.Action != rule.Ask || m.Set < 0 {
+			continue
+		}
+		set := q.rules.sets[m.Set]
+		r := q.rules.full[set.Name][set.Rules[m.Rule].Name]
+		a.Approvers = both(a.Approvers, r.Approvers)
+		a.NotRequester = a.NotRequester || r.NotRequester
+		a.Signed = a.Signed || r.Signed
+		if r.Expires > 0 && (expires == 0 || time.Duration(r.Expires) < expires) {
+			expires = time.Duration(r.Expires)
+		}
+		if r.OnExpiry != "" {
+			a.OnExpiry = r.OnExpiry
+		}
+	}
+	a.ExpiresAt = q.now.Add(orDefault(expires, q.expires))
+	return a
+}
+
+// both is who may decide when two rules name who may: only who is named by each. A rule that names nobody leaves it to
+// the other.
+func both(a, b []string) []string {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	all := []string{}
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			all = append(all, name)
+		}
+	}
+	if len(all) == 0 {
+		return []string{"nobody:rules-disagree"}
+	}
+	return all
+}
+
+// ask is what every kind of ask says about its call.
+func (q question) ask(f frozen, kind events.AskKind) *events.CallHeld {
+	st := q.run.start
+	return &events.CallHeld{
+		ToolCallID: q.call.String(), RunID: q.call.Run, RootRunID: st.RootRunID, Path: st.Path, AgentID: st.AgentID,
+		Round: q.round, Kind: kind, ToolName: q.planned.ToolName, ToolID: f.tool.ID, ToolVersion: f.tool.Version,
+		ToolDigest: f.tool.digest, Title: f.tool.Title, InputSchemaDigest: f.tool.InputSchemaDigest,
+		Effect: f.tool.Effect, Args: f.args, Fingerprint: f.fingerprint, Allowed: kind.Allowed(),
+		OnExpiry: orDefault(f.tool.OnExpiry, "decline"), ThreadID: st.ThreadID, ResourceID: st.ResourceID,
+		Attempt: q.attempt, AskedAt: q.now,
+		ExpiresAt: q.now.Add(orDefault(time.Duration(f.tool.Expires), q.expires)),
+	}
+}

@@ -1,0 +1,216 @@
+package approval
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/rule"
+)
+
+// run is what the gate knows of a run and what never changes while it lasts: where it began, and the definitions that
+// it is pinned to.
+type run struct {
+	start *events.State // the state before the first step, or that of the last carry
+	agent events.AgentDef
+	tools map[string]*tool // by the key that the model sees
+}
+
+// tool is a pinned definition, ready to be used.
+type tool struct {
+	events.Manifest
+	digest  string
+	input   *events.Schema
+	context *events.Schema // nil: any request context will do
+}
+
+// key is where the run's snapshot is kept.
+func (r *run) key() string {
+	s := r.start
+	return events.SuspendedKey(s.AgentID, s.ResourceID, s.ThreadID, s.RootRunID, s.RunID)
+}
+
+// errNoRun says that the log holds no such run (any more).
+var errNoRun = errors.New("no such run")
+
+// run reads what never changes of a run: from memory, else from its first fact, else from its last carry.
+func (s *Service) run(ctx context.Context, id string) (*run, error) {
+	if r, ok := s.runs.Get(id); ok {
+		return r, nil
+	}
+	first, err := s.conn.Fact(ctx, s.ns.Start(id))
+	if errors.Is(err, jetstream.ErrNotFound) {
+		if _, first, err = s.conn.RunState(ctx, id); errors.Is(err, jetstream.ErrNotFound) {
+			return nil, fmt.Errorf("%w: %s", errNoRun, id)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", id, err)
+	}
+	st, err := s.begin(ctx, id, first)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.pinned(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	s.runs.Put(id, r, 1)
+	return r, nil
+}
+
+// begin is the state that the gate's knowledge of a run rests on.
+func (s *Service) begin(ctx context.Context, id string, first events.Event) (*events.State, error) {
+	if first.Place.Kind == events.KindStart {
+		return events.NewState(first)
+	}
+	st, _, err := s.conn.RunState(ctx, id)
+	return st, err
+}
+
+// pinned reads the definitions of a run. Those that are missing or broken end its calls, not the gate.
+func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
+	r := &run{start: st, tools: map[string]*tool{}}
+	if st.Definitions.Agent != "" {
+		raw, err := s.conn.Def(ctx, st.Definitions.Agent)
+		if err != nil {
+			return nil, fmt.Errorf("definition of agent %s: %w", st.AgentID, err)
+		}
+		if err := json.Unmarshal(raw, &r.agent); err != nil {
+			return nil, fmt.Errorf("definition of agent %s: %w", st.AgentID, err)
+		}
+	}
+	for key, digest := range st.Definitions.Tools {
+		t, err := s.tool(ctx, digest)
+		if err != nil {
+			return nil, fmt.Errorf("definition of tool %s: %w", key, err)
+		}
+		r.tools[key] = t
+	}
+	return r, nil
+}
+
+// tool reads and compiles a definition by its digest.
+func (s *Service) tool(ctx context.Context, digest string) (*tool, error) {
+	if t, ok := s.tools.Get(digest); ok {
+		return t, nil
+	}
+	raw, err := s.conn.Def(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	t := &tool{digest: digest}
+	if err := json.Unmarshal(raw, &t.Manifest); err != nil {
+		return nil, err
+	}
+	if t.input, err = events.CompileSchema(t.InputSchema); err != nil {
+		return nil, fmt.Errorf("input schema: %w", err)
+	}
+	if len(t.RequestContextSchema) > 0 && string(t.RequestContextSchema) != "null" {
+		if t.context, err = events.CompileSchema(t.RequestContextSchema); err != nil {
+			return nil, fmt.Errorf("request context schema: %w", err)
+		}
+	}
+	s.tools.Put(digest, t, 1)
+	return t, nil
+}
+
+// usable are the keys that the model may call, in order; a hidden one is unknown to it.
+func (r *run) usable() []string {
+	active := r.agent.ActiveTools
+	if r.start.Options.ActiveTools != nil {
+		active = r.start.Options.ActiveTools
+	}
+	var keys []string
+	for key := range r.tools {
+		if active == nil || slices.Contains(*active, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// requireToolApproval is what the run asks for: the request's word, else the agent's.
+func (r *run) requireToolApproval() *events.Approval {
+	if a := r.start.Options.RequireToolApproval; a != nil {
+		return a
+	}
+	return r.agent.RequireToolApproval
+}
+
+// ruleAge is how long read rule sets are used before they are read again: a changed rule applies within this time.
+const ruleAge = 500 * time.Millisecond
+
+// ruleBook holds the operators' rule sets as they were last read.
+type ruleBook struct {
+	mu   sync.Mutex
+	sets []rule.Set
+	full map[string]map[string]events.Rule // by set and rule
+	sum  string
+	read time.Time
+}
+
+// rulesNow are the rule sets in force and their digest. An error means that nothing may be let through.
+func (s *Service) rulesNow(ctx context.Context) (*ruleView, error) {
+	b := &s.rules
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.full == nil || time.Since(b.read) > ruleAge {
+		named, err := s.conn.ListNamed(ctx, events.RegistryRule)
+		if err != nil {
+			return nil, fmt.Errorf("read rules: %w", err)
+		}
+		if err := b.load(named); err != nil {
+			return nil, jetstream.Final(err)
+		}
+		b.read = time.Now()
+	}
+	return &ruleView{sets: b.sets, full: b.full, digest: b.sum}, nil
+}
+
+// ruleView is one reading of the rule sets.
+type ruleView struct {
+	sets   []rule.Set
+	full   map[string]map[string]events.Rule
+	digest string
+}
+
+// load replaces the sets. They are judged in the order of their names, so that every gate finds the same reason.
+func (b *ruleBook) load(named map[string][]byte) error {
+	var sets []rule.Set
+	full := map[string]map[string]events.Rule{}
+	var all []byte
+	for _, name := range sortedKeys(named) {
+		var set events.RuleSet
+		if err := json.Unmarshal(named[name], &set); err != nil {
+			return fmt.Errorf("rule set %s: %w", name, err)
+		}
+		all = append(append(all, named[name]...), 0)
+		full[set.Name] = map[string]events.Rule{}
+		out := rule.Set{Name: set.Name, Digest: events.Digest(named[name])}
+		for _, r := range set.Rules {
+			full[set.Name][r.Name] = r
+			out.Rules = append(out.Rules, rule.Rule{Name: r.Name, Tools: r.Tools, Agents: r.Agents, When: r.When,
+				Action: rule.Action(r.Action), Reason: r.Reason})
+		}
+		sets = append(sets, out)
+	}
+	b.sets, b.full, b.sum = sets, full, events.Digest(all)
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

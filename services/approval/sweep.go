@@ -1,0 +1,316 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// The sweeper finds what a handler has left undone and calls that handler again. It needs no index of its own: what is
+// outstanding stands in the backlog of a durable consumer, and what waits for people stands in the bucket suspended.
+// Every rule repeats a handler, so it is safe at any time, twice, and beside itself.
+
+// scanShare is the share of time that scans of the bucket may take.
+const scanShare = 20
+
+// sweep sweeps until ctx ends.
+func (s *Service) sweep(ctx context.Context) error {
+	var nextDeep, nextScan time.Time
+	for {
+		if err := sleep(ctx, s.cfg.Sweep); err != nil {
+			return nil //nolint:nilerr // the clean stop
+		}
+		now := time.Now()
+		s.try(ctx, "backlog", s.sweepBacklog)
+		s.try(ctx, "pools", s.sweepPools)
+		if now.After(nextScan) {
+			s.try(ctx, "suspended", s.sweepSuspended)
+			nextScan = time.Now().Add(max(s.cfg.SweepAge, scanShare*time.Since(now)))
+		}
+		if now.After(nextDeep) {
+			s.try(ctx, "asks", s.sweepAsks)
+			nextDeep = time.Now().Add(s.cfg.DeepSweep)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// try runs one rule; what fails is logged and tried again with the next sweep.
+func (s *Service) try(ctx context.Context, what string, f func(context.Context) error) {
+	if err := f(ctx); err != nil && ctx.Err() == nil {
+		s.log.Warn("sweep failed", "rule", what, "error", err)
+	}
+}
+
+// sweepBacklog handles again what the gate's own consumer of the log has not acknowledged: steps whose calls have no
+// first fact, suspensions without an ask, ends with anything left.
+func (s *Service) sweepBacklog(ctx context.Context) error {
+	b, err := s.conn.Backlog(ctx, events.StreamRuns, Name)
+	if err != nil || b.Outstanding == 0 {
+		return err
+	}
+	filters := []string{s.ns.EveryMain(events.KindStep), s.ns.EveryMain(events.KindEnd), s.ns.EveryCall(events.KindSuspend)}
+	return s.each(ctx, b, filters, func(fact events.Event) error {
+		return s.onFact(ctx, jetstream.Delivery{Event: fact, Subject: fact.Place.Subject(), Attempt: 2})
+	})
+}
+
+// each calls f for every fact behind a consumer's floor that is older than the sweeper's age.
+func (s *Service) each(ctx context.Context, b jetstream.Backlog, filters []string, f func(events.Event) error) error {
+	for _, filter := range filters {
+		for seq := b.Floor; ; {
+			fact, err := s.conn.NextFact(ctx, seq, filter)
+			if errors.Is(err, jetstream.ErrNotFound) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("read backlog after %d: %w", seq, err)
+			}
+			if b.Now.Sub(fact.Stored) < s.cfg.SweepAge {
+				break
+			}
+			seq = fact.Seq
+			if fact.Carried {
+				continue
+			}
+			if err := f(fact); err != nil {
+				s.log.Warn("sweep failed", "runId", fact.Place.Run, "kind", string(fact.Place.Kind), "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// sweepPools ends released calls that nobody has claimed by their deadline, and holds claimed ones whose worker is
+// gone when no executor of the pool is left to do so.
+func (s *Service) sweepPools(ctx context.Context) error {
+	for _, pool := range s.cfg.Pools {
+		b, err := s.conn.Backlog(ctx, events.StreamRuns, events.PoolConsumer(pool))
+		if err != nil {
+			return err
+		}
+		if b.Outstanding == 0 {
+			continue
+		}
+		err = s.each(ctx, b, []string{s.ns.EveryGo(pool)}, func(fact events.Event) error {
+			return s.sweepGo(ctx, fact, b.Now)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepGo looks after one release.
+func (s *Service) sweepGo(ctx context.Context, release events.Event, now time.Time) error {
+	last, err := s.conn.Last(ctx, release.Place.Chain())
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	r, err := s.run(ctx, release.Place.Run)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	d, err := events.Data[events.CallReleased](release)
+	if err != nil {
+		return s.tampered(ctx, r, release, err)
+	}
+	switch {
+	case last.Place.Kind == events.KindGo && last.Seq == release.Seq && now.After(d.StartBy):
+		return s.unavailable(ctx, last, d, false)
+	case last.Place.Kind == events.KindClaim:
+		return s.sweepClaim(ctx, r, last, d, now)
+	}
+	return nil
+}
+
+// sweepClaim looks after a claim without a successor whose lease is over and whose worker shows no life any more.
+func (s *Service) sweepClaim(ctx context.Context, r *run, claim events.Event, d events.CallReleased, now time.Time) error {
+	c, err := events.Data[events.CallClaimed](claim)
+	if err != nil {
+		return s.tampered(ctx, r, claim, err)
+	}
+	if now.Before(c.LeaseUntil) {
+		return nil
+	}
+	alive, err := s.conn.IsLive(ctx, executorService, c.Worker)
+	if err != nil || alive {
+		return err
+	}
+	left, err := s.conn.PoolLive(ctx, executorService, d.Pool)
+	switch {
+	case err != nil:
+		return err
+	case left: // an executor does it
+		return nil
+	case !d.Effect.Repeatable():
+		return s.askInDoubt(ctx, r, claim)
+	case now.After(d.StartBy):
+		return s.unavailable(ctx, claim, d, true)
+	}
+	return nil
+}
+
+// executorService is the name under which executors show that they live.
+const executorService = "tool-executor"
+
+// unavailable ends a call that nobody runs.
+func (s *Service) unavailable(ctx context.Context, last events.Event, d events.CallReleased, started bool) error {
+	data := events.CallFinished{ToolCallID: d.ToolCallID, RunID: d.RunID, ToolName: d.ToolName, Round: d.Round,
+		Outcome: events.OutcomeUnavailable, Started: started, Attempt: d.Attempt,
+		Error: &events.ToolError{Name: events.ErrorUnavailable,
+			Message: fmt.Sprintf("no worker of pool %s took tool %s in time", d.Pool, d.ToolID)}}
+	stored, _, err := s.add(ctx, s.ns.Call(last.Place.CallID(), events.KindResult), last, data)
+	if err != nil {
+		return ignoreGone(err)
+	}
+	return s.show(ctx, stored)
+}
+
+// sweepSuspended compares the entries of suspended runs with the log: entries of ended runs and asks that are answered
+// go, asks past their deadline expire though their timer was lost, and asks that would age out are carried.
+func (s *Service) sweepSuspended(ctx context.Context) error {
+	now, err := s.conn.Now(ctx)
+	if err != nil {
+		return err
+	}
+	keys, err := s.conn.ListSuspended(ctx, "", "", "")
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			return nil
+		}
+		snap, _, err := s.conn.Snapshot(ctx, key)
+		if err != nil {
+			if ignoreMissing(err) != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.sweepEntry(ctx, snap, now); err != nil {
+			s.log.Warn("sweep failed", "runId", snap.RunID, "error", err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) sweepEntry(ctx context.Context, snap *events.Snapshot, now time.Time) error {
+	if now.Sub(snap.SuspendedAt) < s.cfg.SweepAge {
+		return nil
+	}
+	r, err := s.run(ctx, snap.RunID)
+	if errors.Is(err, errNoRun) {
+		return s.dropEntry(ctx, &run{start: &snap.State})
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.mendEntry(ctx, r); err != nil {
+		return err
+	}
+	for _, a := range snap.Asks {
+		call, err := events.ParseCallID(a.ToolCallID)
+		if err != nil {
+			return err
+		}
+		last, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
+		if err != nil {
+			return ignoreMissing(err)
+		}
+		if err := s.sweepAsk(ctx, r, last, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepAsk looks after the last fact of a call that was asked about.
+func (s *Service) sweepAsk(ctx context.Context, r *run, last events.Event, now time.Time) error {
+	if last.Place.Kind == events.KindAnswer || last.Place.Kind == events.KindSuspend {
+		return s.help(ctx, r, last)
+	}
+	if last.Place.Kind != events.KindAsk {
+		return nil
+	}
+	if !now.Before(last.ExpiryTime) && !last.ExpiryTime.IsZero() {
+		return s.expire(ctx, last, now)
+	}
+	if now.Sub(last.Stored) > s.cfg.Retention/3 {
+		return s.carry(ctx, last)
+	}
+	return nil
+}
+
+// carry stores an open ask again before it ages out: payload and signature unchanged, and not announced.
+func (s *Service) carry(ctx context.Context, ask events.Event) error {
+	again := ask
+	again.Carried = true
+	_, err := s.conn.Append(ctx, events.After(ask), again)
+	return err
+}
+
+// sweepAsks looks at every ask that the log still holds, so that entries and timers are made up when the bucket or the
+// timers were lost.
+func (s *Service) sweepAsks(ctx context.Context) error {
+	now, err := s.conn.Now(ctx)
+	if err != nil {
+		return err
+	}
+	subjects, err := s.conn.Subjects(ctx, s.ns.EveryCall(events.KindAsk))
+	if err != nil {
+		return err
+	}
+	for _, subject := range subjects {
+		p, err := events.ParsePlace(subject)
+		if err != nil || ctx.Err() != nil {
+			continue
+		}
+		if err := s.sweepHeld(ctx, p, now); err != nil {
+			s.log.Warn("sweep failed", "runId", p.Run, "error", err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) sweepHeld(ctx context.Context, p events.Place, now time.Time) error {
+	last, err := s.conn.Last(ctx, p.Chain())
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	if last.Place.Kind == events.KindResult || now.Sub(last.Stored) < s.cfg.SweepAge {
+		return nil
+	}
+	r, err := s.run(ctx, p.Run)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	if last.Place.Kind != events.KindAsk {
+		return s.sweepAsk(ctx, r, last, now)
+	}
+	ask, err := events.Data[events.CallHeld](last)
+	if err != nil || s.genuine(last) != nil {
+		return s.tampered(ctx, r, last, errors.Join(err, s.genuine(last)))
+	}
+	if err := s.enter(ctx, r, []events.CallHeld{ask}); err != nil {
+		return err
+	}
+	if err := s.setTimer(ctx, ask); err != nil {
+		return err
+	}
+	return s.checkEntry(ctx, r, true)
+}

@@ -1,0 +1,189 @@
+package planner
+
+import (
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+// The agent loop as a pure function of a run's state: no I/O, no clock. The shell around it reads the state, calls the
+// model and appends what the loop says.
+
+// Defaults of limits.
+const (
+	defaultSteps    = 5
+	defaultTokens   = 1_000_000
+	defaultFailures = 10
+	defaultRepeats  = 5
+	defaultTime     = time.Hour
+)
+
+// Names of limits, as ends and steps carry them.
+const (
+	limitSteps    = "steps"
+	limitTokens   = "tokens"
+	limitFailures = "failures"
+	limitRepeats  = "repeats"
+	limitTime     = "time"
+)
+
+// Reasons of an end.
+const (
+	reasonStop      = "stop"
+	reasonToolCalls = "tool-calls"
+	reasonOther     = "other"
+	reasonError     = "error"
+)
+
+// action is what a run does next.
+type action struct {
+	wait bool             // a call has no result yet: that result goes on
+	turn bool             // ask the model
+	end  *events.RunEnded // append the end
+}
+
+// next decides what a run does now.
+func next(st *events.State, lim events.Limits) action {
+	switch {
+	case st.Ended != "" || !st.Settled():
+		return action{wait: true}
+	case st.CancelDue() != nil:
+		return action{end: cancelledEnd(st, *st.CancelDue())}
+	case st.Final != "":
+		return action{end: limitEnd(st, st.Final)}
+	}
+	after := st.Counters.After(st.Calls)
+	switch {
+	case after.Failures >= lim.Failures:
+		return action{end: limitEnd(st, limitFailures)}
+	case after.Repeats >= lim.Repeats:
+		return action{end: limitEnd(st, limitRepeats)}
+	case after.Active >= events.Duration(lim.Time):
+		return action{end: limitEnd(st, limitTime)}
+	}
+	return action{turn: true}
+}
+
+// limitsOf are the limits of a run: the request's, else the agent's, else the defaults. A request never loosens what
+// the agent sets.
+func limitsOf(agent *events.Limits, request *events.Limits) events.Limits {
+	l := events.Limits{Steps: defaultSteps, Tokens: defaultTokens, Failures: defaultFailures, Repeats: defaultRepeats,
+		Time: events.Duration(defaultTime)}
+	if agent != nil {
+		l = merge(l, *agent, false)
+	}
+	if request != nil {
+		l = merge(l, *request, agent != nil)
+	}
+	return l
+}
+
+// merge puts what b sets in place of a; when tighten is set only where that is stricter.
+func merge(a, b events.Limits, tighten bool) events.Limits {
+	return events.Limits{
+		Steps:    pick(a.Steps, b.Steps, tighten),
+		Tokens:   pick(a.Tokens, b.Tokens, tighten),
+		Failures: pick(a.Failures, b.Failures, tighten),
+		Repeats:  pick(a.Repeats, b.Repeats, tighten),
+		Time:     pick(a.Time, b.Time, tighten),
+	}
+}
+
+func pick[T int | events.Duration](a, b T, tighten bool) T {
+	if b <= 0 || tighten && b > a {
+		return a
+	}
+	return b
+}
+
+// turn is what a model said, as the shell has read it from the stream.
+type turn struct {
+	attempt   int
+	messageID string
+	message   events.Message
+	calls     []events.CallPlanned
+	usage     events.Usage
+	reason    string
+	model     string
+	active    time.Duration
+	empty     bool // neither text nor a call, after a second try
+}
+
+// commit is what a finished turn appends: the next step when it asks for calls, else the end. Calls decide, not the
+// finish reason that the model gave.
+func commit(st *events.State, t turn, lim events.Limits) (step *events.StepFinished, end *events.RunEnded) {
+	if len(t.calls) == 0 {
+		return nil, finalEnd(st, t)
+	}
+	n := st.Step + 1
+	step = &events.StepFinished{RunID: st.RunID, Step: n, Attempt: t.attempt, MessageID: t.messageID, Message: t.message,
+		Calls: t.calls, Usage: t.usage, FinishReason: reasonToolCalls, Model: t.model, Active: events.Duration(t.active)}
+	for i := range step.Calls {
+		step.Calls[i].ToolCallID = events.CallID{Run: st.RunID, Step: n, Index: i + 1}.String()
+	}
+	total := st.Counters.Usage.Add(t.usage)
+	switch {
+	case n >= lim.Steps:
+		step.Final = limitSteps
+	case total.TotalTokens >= lim.Tokens:
+		step.Final = limitTokens
+	}
+	return step, nil
+}
+
+func finalEnd(st *events.State, t turn) *events.RunEnded {
+	e := endOf(st, events.RunCompleted)
+	e.FinishReason, e.Attempt, e.MessageID, e.Message = t.reason, t.attempt, t.messageID, &t.message
+	e.Step = st.Step + 1
+	e.Usage = st.Counters.Usage.Add(t.usage)
+	if t.reason == "" || t.reason == reasonToolCalls {
+		e.FinishReason = reasonStop
+	}
+	if t.empty {
+		return failedEnd(st, events.Errorf(events.CodeEmptyResponse, "the model answered with neither text nor a call"))
+	}
+	return e
+}
+
+func endOf(st *events.State, o events.RunOutcome) *events.RunEnded {
+	return &events.RunEnded{RunID: st.RunID, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
+		Outcome: o, Step: st.Step, Usage: st.Counters.Usage}
+}
+
+// limitEnd is the end of a run that has reached a limit.
+func limitEnd(st *events.State, limit string) *events.RunEnded {
+	e := endOf(st, events.RunCompleted)
+	e.FinishReason, e.Limit = reasonOther, limit
+	if limit == limitSteps {
+		e.FinishReason = reasonToolCalls
+	}
+	return e
+}
+
+// failedEnd is the end of a run that cannot go on.
+func failedEnd(st *events.State, why *events.Error) *events.RunEnded {
+	e := endOf(st, events.RunFailed)
+	why.RunID = st.RunID
+	e.FinishReason, e.Error = reasonError, why
+	return e
+}
+
+// cancelledEnd is the end that a cancel is due to bring: the planner helps to append it and takes no turn.
+func cancelledEnd(st *events.State, cause events.CancelCause) *events.RunEnded {
+	if cause.End == events.RunFailed {
+		e := failedEnd(st, events.Errorf(cause.Code, "%s", orElse(cause.Reason, "the run failed: "+string(cause.Code))))
+		e.Cancel = &cause
+		return e
+	}
+	e := endOf(st, events.RunCancelled)
+	e.FinishReason, e.Cancel = "cancelled", &cause
+	return e
+}
+
+func orElse[T comparable](v, other T) T {
+	var zero T
+	if v == zero {
+		return other
+	}
+	return v
+}

@@ -1,0 +1,317 @@
+// Package planner runs the agent loop: it starts runs, asks models for turns, stores each turn as a fact, and goes on
+// once every call of a turn has its result. It reads hostile text and therefore releases nothing and executes nothing.
+//
+// Every turn is driven by a fact. The loop itself (loop.go) is a pure function of the run's state; this file and its
+// neighbours read the state, call the model and append what the loop says, under the head that they read.
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/lru"
+	"github.com/weirkeeper/weir/services/internal/service"
+)
+
+// Name is the service's name on the bus.
+const Name = "planner"
+
+// Models finds a model by its id, "<provider>/<model>".
+type Models interface {
+	// Model returns the adapter and the name that its provider knows, or an error of code not_found.
+	Model(id string) (m agent.Model, name string, err error)
+}
+
+// Config of a planner. Zero fields have the default that their comment names.
+type Config struct {
+	// ID of this process among the planners. Default: a new one.
+	ID string
+	// Models answer the turns. Required.
+	Models Models
+	// Concurrency is how many turns are under way at once in this process. Default 128.
+	Concurrency int
+	// TurnTimeout bounds one turn, all its tries included. Default 10 min.
+	TurnTimeout time.Duration
+	// Tries is how often a turn is asked for when the model fails in a way that may pass. Default 4.
+	Tries int
+	// Retention of the log; an open run is carried before a third of it has passed. Default 24 h.
+	Retention time.Duration
+	// Sweep is the pause between two sweeps, DeepSweep between two that look at every run. Default 10 s and 10 min.
+	Sweep, DeepSweep time.Duration
+	// SweepAge is how old a fact must be before the sweeper looks after it. Default 30 s.
+	SweepAge time.Duration
+	// Log takes what has no caller. Default: discarded.
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.ID = orElse(c.ID, events.NewID(time.Now()))
+	c.Concurrency = orElse(c.Concurrency, 128)
+	c.TurnTimeout = orElse(c.TurnTimeout, 10*time.Minute)
+	c.Tries = orElse(c.Tries, 4)
+	c.Retention = orElse(c.Retention, 24*time.Hour)
+	c.Sweep = orElse(c.Sweep, 10*time.Second)
+	c.DeepSweep = orElse(c.DeepSweep, 10*time.Minute)
+	c.SweepAge = orElse(c.SweepAge, 30*time.Second)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Service is a planner.
+type Service struct {
+	conn   *jetstream.Conn
+	ns     events.Namespace
+	cfg    Config
+	log    *slog.Logger
+	origin *events.Origin
+
+	states *lru.Cache[string, *events.State] // by run id; each names the main fact that it was folded up to
+	agents *lru.Cache[string, *definition]   // by digests
+
+	mu    sync.Mutex
+	turns map[string]context.CancelFunc // turns under way, by run id
+}
+
+// Bounds of what a planner remembers.
+const (
+	maxStateBytes  = 64 << 20
+	maxDefinitions = 1024
+)
+
+// New makes a planner.
+func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
+	if cfg.Models == nil {
+		return nil, errors.New("a planner needs models: Config.Models")
+	}
+	cfg = cfg.withDefaults()
+	return &Service{
+		conn: conn, ns: conn.Namespace(), cfg: cfg, log: cfg.Log,
+		origin: &events.Origin{Namespace: conn.Namespace(), Service: Name},
+		states: lru.New[string, *events.State](maxStateBytes),
+		agents: lru.New[string, *definition](maxDefinitions),
+		turns:  map[string]context.CancelFunc{},
+	}, nil
+}
+
+// Run works until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	if err := s.conn.SelfTest(ctx, Name); err != nil {
+		return fmt.Errorf("self-test of the guards: %w", err)
+	}
+	stop, err := s.conn.HearFacts(ctx, s.ns.EveryMain(events.KindEnd), s.heardEnd)
+	if err != nil {
+		return fmt.Errorf("listen for ends of runs: %w", err)
+	}
+	defer stop()
+	live := events.Live{Service: Name, ID: s.cfg.ID, Since: time.Now().UTC()}
+	return service.All(ctx,
+		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, live) },
+		s.conn.Consume(events.StreamInbox, Name, jetstream.Handler{
+			Handle: s.onRequest, Malformed: s.onMalformed, Concurrency: s.cfg.Concurrency}),
+		s.conn.Consume(events.StreamRuns, Name, jetstream.Handler{
+			Handle: s.onFact, Abandon: s.abandon, Concurrency: s.cfg.Concurrency}),
+		s.sweep)
+}
+
+// onFact handles a fact that may be a run's turn: its start, or a result.
+func (s *Service) onFact(ctx context.Context, d jetstream.Delivery) error {
+	switch d.Event.Place.Kind {
+	case events.KindStart:
+		return s.onStarted(ctx, d)
+	case events.KindResult:
+		return s.onResult(ctx, d)
+	}
+	return jetstream.Final(fmt.Errorf("a %s is not for the planner", d.Event.Place.Kind))
+}
+
+// onStarted takes the first turn of a run.
+func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
+	head, err := s.head(ctx, d.Event)
+	if err != nil || head.ID == "" {
+		return err
+	}
+	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry {
+		return nil // the run has gone on
+	}
+	st, err := s.state(ctx, head)
+	if err != nil {
+		return err
+	}
+	if st.Step > 0 {
+		return nil
+	}
+	return s.advance(ctx, st, head, d.Attempt)
+}
+
+// onResult goes on when the result has settled its step. Of several results that did, the one with the highest
+// sequence goes on, so that one delivery asks the model.
+func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
+	step := d.Event.Place.CallID().Step
+	head, err := s.conn.Last(ctx, s.ns.MainOf(d.Event.Place.Run))
+	switch {
+	case errors.Is(err, jetstream.ErrNotFound):
+		return nil // the run has aged out
+	case err != nil:
+		return fmt.Errorf("read head of %s: %w", d.Event.Place.Run, err)
+	case head.Place.Kind == events.KindEnd:
+		return nil
+	}
+	st, err := s.state(ctx, head)
+	if err != nil {
+		return err
+	}
+	if st.Step != step {
+		if st.Step > step {
+			return nil
+		}
+		return fmt.Errorf("the leader does not show step %d of %s yet", step, st.RunID)
+	}
+	if !has(st, d.Event) {
+		return fmt.Errorf("the leader does not show the result of %s yet", d.Event.Place.CallID())
+	}
+	if !st.Settled() {
+		return s.tellSuspended(ctx, st)
+	}
+	if st.LastResult() != d.Event.Seq {
+		return nil
+	}
+	return s.advance(ctx, st, head, d.Attempt)
+}
+
+// has reports whether a result is folded in, under its own sequence or that of a result that stands in its place.
+func has(st *events.State, result events.Event) bool {
+	for _, c := range st.Calls {
+		if c.C == result.Place.Call {
+			return c.FinishedSeq >= result.Seq
+		}
+	}
+	return true // a result of no call of the step is nobody's turn
+}
+
+// head is the last main fact of the run that fact belongs to; the zero Event when the run has aged out. A leader that
+// does not show the fact itself yet is an error.
+func (s *Service) head(ctx context.Context, fact events.Event) (events.Event, error) {
+	head, err := s.conn.Last(ctx, fact.Place.Chain())
+	switch {
+	case errors.Is(err, jetstream.ErrNotFound):
+		return events.Event{}, nil
+	case err != nil:
+		return events.Event{}, fmt.Errorf("read head of %s: %w", fact.Place.Run, err)
+	case head.Seq < fact.Seq:
+		return events.Event{}, fmt.Errorf("the leader does not show %s of %s yet", fact.Place.Kind, fact.Place.Run)
+	}
+	return head, nil
+}
+
+// advance does what the loop says next.
+func (s *Service) advance(ctx context.Context, st *events.State, head events.Event, attempt int) error {
+	def, err := s.definition(ctx, st)
+	if err != nil {
+		return s.fail(ctx, st, head, events.Errorf(events.CodeDefinitionMissing, "%v", err), err)
+	}
+	act := next(st, limitsOf(def.agent.Limits, st.Options.Limits))
+	if act.wait {
+		return nil
+	}
+	s.finishStep(ctx, st)
+	if act.end != nil {
+		return s.end(ctx, st, head, *act.end)
+	}
+	return s.think(ctx, st, head, def, attempt)
+}
+
+// fail ends a run that cannot go on. What may pass is an error for another delivery.
+func (s *Service) fail(ctx context.Context, st *events.State, head events.Event, why *events.Error, cause error) error {
+	if !errors.Is(cause, jetstream.ErrNotFound) && why.Code == events.CodeDefinitionMissing {
+		return cause
+	}
+	return s.end(ctx, st, head, *failedEnd(st, why))
+}
+
+// end appends a run's last fact after head.
+func (s *Service) end(ctx context.Context, st *events.State, head events.Event, d events.RunEnded) error {
+	last, ours, err := s.add(ctx, s.ns.End(st.RunID), head, d)
+	if err != nil || !ours {
+		return err
+	}
+	s.states.Remove(st.RunID)
+	for _, c := range events.EndChunks(d, last.ID) {
+		s.chunk(ctx, c)
+	}
+	return nil
+}
+
+// add appends a main fact after prev. When only a carry came in between, the fact follows the carry: it holds the same
+// state.
+func (s *Service) add(ctx context.Context, p events.Place, prev events.Event, data any) (events.Event, bool, error) {
+	e, err := s.origin.Fact(p, data, prev)
+	if err != nil {
+		return events.Event{}, false, jetstream.Final(err)
+	}
+	for {
+		a, err := s.conn.Append(ctx, events.After(prev), e)
+		switch {
+		case err != nil:
+			return events.Event{}, false, fmt.Errorf("append %s of %s: %w", p.Kind, p.Run, err)
+		case a.Outcome == jetstream.Stored:
+			return a.Last, true, nil
+		case a.Outcome == jetstream.Lost && a.Last.Place.Kind == events.KindCarry && p.Kind != events.KindCarry:
+			prev = a.Last
+		default:
+			return a.Last, false, nil
+		}
+	}
+}
+
+// chunk publishes what people watch. It never fails a step.
+func (s *Service) chunk(ctx context.Context, c events.Chunk) {
+	if err := s.conn.PublishChunk(ctx, s.origin, c); err != nil {
+		s.log.Warn("chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
+	}
+}
+
+// heardEnd stops a turn of a run that has ended. Hearing proves nothing, so the end is read first.
+func (s *Service) heardEnd(end events.Place) {
+	s.mu.Lock()
+	cancel := s.turns[end.Run]
+	s.mu.Unlock()
+	if cancel == nil {
+		return
+	}
+	ctx, done := context.WithTimeout(context.Background(), 5*time.Second)
+	defer done()
+	if _, err := s.conn.Fact(ctx, end); err == nil {
+		cancel()
+	}
+}
+
+// abandon ends a run whose turn cannot be handled, so that it does not stand still: directly when no call is open, else
+// by asking the gate, which closes the calls first.
+func (s *Service) abandon(ctx context.Context, d jetstream.Delivery, cause error) error {
+	run := d.Event.Place.Run
+	why := events.Errorf(events.CodeDeliveryExhausted, "the planner could not go on: %v", cause)
+	st, head, err := s.conn.RunState(ctx, run)
+	if err == nil && st.Ended == "" && st.Settled() {
+		return s.end(ctx, st, head, *failedEnd(st, why))
+	}
+	if err == nil && st.Ended != "" {
+		return nil
+	}
+	subject := s.ns.InCancel(events.TokenPlanner, run)
+	e, err := s.origin.Request(subject, run, events.CancelRequested{RunID: run, End: string(events.RunFailed),
+		Code: why.Code, Reason: why.Message}, d.Event)
+	if err != nil {
+		return err
+	}
+	_, err = s.conn.Publish(ctx, subject, e)
+	return err
+}

@@ -1,0 +1,125 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
+)
+
+// prompt is a turn's request to the model, and the way back from the names that the model sees to the agent's keys.
+type prompt struct {
+	request agent.ModelRequest
+	keys    map[string]string // by the name that the model sees
+}
+
+// promptOf builds the request of a run's next turn from its pinned definitions and its frozen options.
+func promptOf(st *events.State, def *definition, model string) (prompt, *events.Error) {
+	messages := st.Transcript()
+	if err := checkPairing(messages); err != nil {
+		return prompt{}, events.Errorf(events.CodeTranscriptBroken, "%v", err)
+	}
+	p := prompt{keys: map[string]string{}, request: agent.ModelRequest{
+		Model: model, Instructions: def.agent.Instructions, Messages: messages,
+		ToolChoice: orElse(st.Options.ToolChoice, orElse(def.agent.ToolChoice, "auto")),
+		Settings:   def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions,
+		IdempotencyKey: fmt.Sprintf("%s-%d", st.RunID, st.Step+1),
+	}}
+	if st.Options.Instructions != nil {
+		p.request.Instructions = *st.Options.Instructions
+	}
+	return p, p.addTools(st, def)
+}
+
+// addTools gives the model the tools that it may call, in the order of their keys.
+func (p *prompt) addTools(st *events.State, def *definition) *events.Error {
+	if p.request.ToolChoice == "none" {
+		return nil
+	}
+	active := def.agent.ActiveTools
+	if st.Options.ActiveTools != nil {
+		active = st.Options.ActiveTools
+	}
+	var keys []string
+	for key := range def.tools {
+		if active == nil || slices.Contains(*active, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	names, err := agent.SafeNames(keys)
+	if err != nil {
+		return events.Errorf(events.CodeToolNameCollision, "%v", err)
+	}
+	for _, key := range keys {
+		m := def.tools[key]
+		p.keys[names[key]] = key
+		p.request.Tools = append(p.request.Tools, agent.ModelTool{Name: names[key], Description: m.Description,
+			InputSchema: m.InputSchema, Strict: m.Strict, ProviderOptions: m.ProviderOptions, InputExamples: m.InputExamples})
+	}
+	p.request.Messages = rename(p.request.Messages, names)
+	if key, ok := strings.CutPrefix(p.request.ToolChoice, "tool:"); ok {
+		p.request.ToolChoice = "tool:" + orElse(names[key], key)
+	}
+	return nil
+}
+
+// key is the agent's key for the name that a model used. A name that was never offered stays as it is: the gate answers
+// it with the list of those that are.
+func (p *prompt) key(name string) string { return orElse(p.keys[name], name) }
+
+// rename gives past calls the names under which the model knows their tools now.
+func rename(messages []events.Message, names map[string]string) []events.Message {
+	out := slices.Clone(messages)
+	for i, m := range out {
+		parts := slices.Clone(m.Parts)
+		for j, part := range parts {
+			if part.ToolName != "" {
+				parts[j].ToolName = orElse(names[part.ToolName], orElse(agent.SafeName(part.ToolName), "_"))
+			}
+		}
+		out[i].Parts = parts
+	}
+	return out
+}
+
+// checkPairing checks that every call is answered exactly once, in order, in one message right after it.
+func checkPairing(messages []events.Message) error {
+	var open []string
+	for i, m := range messages {
+		if m.Role == events.RoleTool {
+			if err := answers(open, m); err != nil {
+				return fmt.Errorf("messages[%d]: %w", i, err)
+			}
+			open = nil
+			continue
+		}
+		if len(open) > 0 {
+			return fmt.Errorf("messages[%d]: call %s has no result", i, open[0])
+		}
+		for _, p := range m.Parts {
+			if p.Type == events.PartToolCall {
+				open = append(open, p.ToolCallID)
+			}
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("call %s has no result", open[0])
+	}
+	return nil
+}
+
+func answers(open []string, m events.Message) error {
+	var got []string
+	for _, p := range m.Parts {
+		if p.Type == events.PartToolResult {
+			got = append(got, p.ToolCallID)
+		}
+	}
+	if !slices.Equal(open, got) {
+		return fmt.Errorf("results for [%s] follow calls [%s]", strings.Join(got, " "), strings.Join(open, " "))
+	}
+	return nil
+}

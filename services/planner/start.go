@@ -1,0 +1,214 @@
+package planner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// onRequest starts a run: a request becomes the first fact of its chain, or is refused with a note to its sender.
+func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
+	in, err := s.ns.ParseInbox(d.Subject)
+	if err != nil || in.Verb != events.VerbStart {
+		return jetstream.Final(fmt.Errorf("subject %s is not a start's", d.Subject))
+	}
+	req, refusal := readRequest(d.Event, in)
+	if refusal != nil {
+		return s.refuse(ctx, d, in, req.RunID, refusal)
+	}
+	defs, refusal, err := s.pin(ctx, req)
+	switch {
+	case err != nil:
+		return err
+	case refusal != nil:
+		return s.refuse(ctx, d, in, req.RunID, refusal)
+	}
+	data := events.RunStarted{RunID: req.RunID, RootRunID: req.RunID, AgentID: req.AgentID, Requester: in.Principal,
+		Path: []events.PathEntry{{AgentID: req.AgentID, RunID: req.RunID}}, InboxSeq: d.Event.Seq,
+		RequestID: d.Event.ID, Request: req, Definitions: defs, Signed: signed(d)}
+	place := s.ns.Start(req.RunID)
+	e, err := s.origin.Fact(place, data, d.Event)
+	if err != nil {
+		return s.refuse(ctx, d, in, req.RunID, events.Errorf(events.CodeInvalidRequest, "%v", err))
+	}
+	a, err := s.conn.Append(ctx, events.First(place), e)
+	if err != nil {
+		if errors.Is(err, jetstream.ErrTooLarge) {
+			return s.refuse(ctx, d, in, req.RunID, events.Errorf(events.CodeTooLarge, "the request is too large: %v", err))
+		}
+		return fmt.Errorf("append start of %s: %w", req.RunID, err)
+	}
+	if a.Outcome == jetstream.Stored {
+		return nil
+	}
+	return s.exists(ctx, d, in, req)
+}
+
+// readRequest reads and checks what a start says, as far as that needs no look at the registry. The run id is the
+// event's own when the request names none, so that a request that is delivered twice meets its own run.
+func readRequest(e events.Event, in events.Inbox) (events.RunRequested, *events.Error) {
+	bad := func(format string, args ...any) *events.Error {
+		return events.Errorf(events.CodeInvalidRequest, format, args...)
+	}
+	if want := events.TypeOf[events.RunRequested](); e.Type != want {
+		return events.RunRequested{}, bad("type is %s; a start has type %s", e.Type, want)
+	}
+	req, err := events.Data[events.RunRequested](e)
+	if err != nil {
+		return req, bad("%v", err)
+	}
+	req.RunID = orElse(req.RunID, e.ID)
+	switch {
+	case !events.ValidRunID(req.RunID):
+		return req, bad("runId %q: use 1 to 64 letters, digits, hyphens and underscores", req.RunID)
+	case req.ToolID != "" || in.Agent == events.TokenTool:
+		return req, bad("runs of a single tool are not served here")
+	case req.AgentID == "":
+		return req, bad("agentId is missing")
+	case events.Token(req.AgentID) != in.Agent:
+		return req, bad("agentId is %q, the subject names %q", req.AgentID, in.Agent)
+	case len(req.Messages) == 0:
+		return req, bad("messages is empty: give a text or a list of messages")
+	}
+	if c := bytes.TrimSpace(req.RequestContext); len(c) > 0 && c[0] != '{' && string(c) != "null" {
+		return req, bad("requestContext must be an object")
+	}
+	if string(req.RequestContext) == "null" {
+		req.RequestContext = nil
+	}
+	return req, checkMessages(req.Messages)
+}
+
+func checkMessages(messages []events.Message) *events.Error {
+	for i, m := range messages {
+		switch m.Role {
+		case events.RoleSystem, events.RoleUser, events.RoleAssistant, events.RoleTool:
+		default:
+			return events.Errorf(events.CodeInvalidRequest, "messages[%d]: role is %q; use system, user, assistant or tool", i, m.Role)
+		}
+		if len(m.Parts) == 0 {
+			return events.Errorf(events.CodeInvalidRequest, "messages[%d] has no parts", i)
+		}
+	}
+	return nil
+}
+
+// pin finds the definitions that the run keeps for as long as it lasts.
+func (s *Service) pin(ctx context.Context, req events.RunRequested) (events.Definitions, *events.Error, error) {
+	raw, err := s.conn.Named(ctx, events.RegistryAgent, req.AgentID)
+	if errors.Is(err, jetstream.ErrNotFound) {
+		e := events.Errorf(events.CodeNotFound, "agent %q is not known; apply a weir.yaml that defines it", req.AgentID)
+		e.What = "agent"
+		return events.Definitions{}, e, nil
+	}
+	if err != nil {
+		return events.Definitions{}, nil, fmt.Errorf("read agent %s: %w", req.AgentID, err)
+	}
+	var def events.AgentDef
+	if err := json.Unmarshal(raw, &def); err != nil {
+		return events.Definitions{}, events.Errorf(events.CodeInvalidDefinition, "agent %s: %v", req.AgentID, err), nil
+	}
+	pins := events.Definitions{Agent: events.Digest(raw), Tools: map[string]string{}}
+	for key, id := range def.Tools {
+		tool, err := s.conn.Named(ctx, events.RegistryTool, id)
+		if errors.Is(err, jetstream.ErrNotFound) {
+			continue // nobody hosts it yet: the model is not shown it
+		}
+		if err != nil {
+			return events.Definitions{}, nil, fmt.Errorf("read tool %s: %w", id, err)
+		}
+		pins.Tools[key] = events.Digest(tool)
+	}
+	return pins, s.checkOptions(req, def, pins), nil
+}
+
+// checkOptions refuses what the run could not honour.
+func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pins events.Definitions) *events.Error {
+	known := slices.Sorted(maps.Keys(pins.Tools))
+	if req.ActiveTools != nil {
+		for _, key := range *req.ActiveTools {
+			if _, ok := def.Tools[key]; !ok {
+				return events.Errorf(events.CodeInvalidRequest, "activeTools: agent %s has no tool %q; it has: %s",
+					def.ID, key, strings.Join(known, ", "))
+			}
+		}
+	}
+	if key, ok := strings.CutPrefix(req.ToolChoice, "tool:"); ok {
+		if _, ok := pins.Tools[key]; !ok {
+			return events.Errorf(events.CodeInvalidRequest, "toolChoice: agent %s has no tool %q; it has: %s",
+				def.ID, key, strings.Join(known, ", "))
+		}
+	} else if !slices.Contains([]string{"", "auto", "none", "required"}, req.ToolChoice) {
+		return events.Errorf(events.CodeInvalidRequest, "toolChoice is %q; use auto, none, required or tool:<key>", req.ToolChoice)
+	}
+	if _, _, err := s.cfg.Models.Model(orElse(req.Model, def.Model)); err != nil {
+		return events.Errorf(events.CodeInvalidRequest, "%v", err)
+	}
+	return nil
+}
+
+// exists handles a start whose run id is taken: by this very request, by one that says the same, or by another.
+func (s *Service) exists(ctx context.Context, d jetstream.Delivery, in events.Inbox, req events.RunRequested) error {
+	first, err := s.conn.Fact(ctx, s.ns.Start(req.RunID))
+	if err != nil && !errors.Is(err, jetstream.ErrNotFound) {
+		return fmt.Errorf("read start of %s: %w", req.RunID, err)
+	}
+	if err == nil {
+		started, err := events.Data[events.RunStarted](first)
+		if err != nil {
+			return jetstream.Final(err)
+		}
+		if started.RequestID == d.Event.ID || started.Requester == in.Principal && same(started.Request, req) {
+			return nil
+		}
+	}
+	return s.refuse(ctx, d, in, req.RunID, events.Errorf(events.CodeRunExists, "run %s exists with another request", req.RunID))
+}
+
+func same(a, b events.RunRequested) bool {
+	x, errX := events.Marshal(a)
+	y, errY := events.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// signed keeps the signature of a start, verbatim, for rules that ask for it.
+func signed(d jetstream.Delivery) *events.Signed {
+	if d.Event.Signature.Sig == "" {
+		return nil
+	}
+	return &events.Signed{Payload: string(d.Event.Payload), Subject: d.Subject, Key: d.Event.Signature.Key, Sig: d.Event.Signature.Sig}
+}
+
+// refuse tells the sender of a start why it did not count.
+func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.Inbox, run string, why *events.Error) error {
+	if run == "" {
+		run = d.Event.ID
+	}
+	subject := s.ns.Note(in.Principal, run, events.TokenRun)
+	e, err := s.origin.Request(subject, run, events.RunRefused{RunID: run, EventID: d.Event.ID, Error: *why}, d.Event)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if err := s.conn.Note(ctx, subject, e); err != nil {
+		s.log.Warn("note not published", "runId", run, "error", err)
+	}
+	s.log.Info("start refused", "runId", run, "code", string(why.Code), "error", why.Message)
+	return nil
+}
+
+// onMalformed refuses what came to the inbox and is no event.
+func (s *Service) onMalformed(ctx context.Context, d jetstream.Delivery, _ []byte, cause error) error {
+	in, err := s.ns.ParseInbox(d.Subject)
+	if err != nil {
+		return jetstream.Final(cause)
+	}
+	return s.refuse(ctx, d, in, "", events.Errorf(events.CodeInvalidRequest, "not a CloudEvent of a start: %v", cause))
+}

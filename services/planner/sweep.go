@@ -1,0 +1,165 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// The sweeper repeats handlers for what is outstanding: it is safe at any time, twice, and beside itself. What is
+// outstanding stands in the backlog of the planner's consumer; what waits for people, in the bucket suspended.
+
+// sweptAttempt marks turns that the sweeper drives, so that their chunks are told from those of deliveries.
+const sweptAttempt = 1000
+
+func (s *Service) sweep(ctx context.Context) error {
+	var nextDeep, nextCarry time.Time
+	for {
+		if err := sleep(ctx, s.cfg.Sweep); err != nil {
+			return nil //nolint:nilerr // the clean stop
+		}
+		s.try(ctx, "backlog", s.sweepBacklog)
+		if now := time.Now(); now.After(nextDeep) {
+			s.try(ctx, "runs", s.sweepRuns)
+			nextDeep = time.Now().Add(s.cfg.DeepSweep)
+		}
+		if now := time.Now(); now.After(nextCarry) {
+			s.try(ctx, "carry", s.sweepSuspended)
+			nextCarry = time.Now().Add(s.cfg.Retention / 12)
+		}
+	}
+}
+
+func (s *Service) try(ctx context.Context, what string, f func(context.Context) error) {
+	if err := f(ctx); err != nil && ctx.Err() == nil {
+		s.log.Warn("sweep failed", "rule", what, "error", err)
+	}
+}
+
+// sweepBacklog handles again what the planner's consumer of the log has not acknowledged.
+func (s *Service) sweepBacklog(ctx context.Context) error {
+	b, err := s.conn.Backlog(ctx, events.StreamRuns, Name)
+	if err != nil || b.Outstanding == 0 {
+		return err
+	}
+	for _, filter := range []string{s.ns.EveryMain(events.KindStart), s.ns.EveryCall(events.KindResult)} {
+		for seq := b.Floor; ; {
+			fact, err := s.conn.NextFact(ctx, seq, filter)
+			if errors.Is(err, jetstream.ErrNotFound) || err == nil && b.Now.Sub(fact.Stored) < s.cfg.SweepAge {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("read backlog after %d: %w", seq, err)
+			}
+			seq = fact.Seq
+			if s.busy(fact.Place.Run) {
+				continue
+			}
+			if err := s.onFact(ctx, jetstream.Delivery{Event: fact, Subject: fact.Place.Subject(), Attempt: sweptAttempt}); err != nil {
+				s.log.Warn("sweep failed", "runId", fact.Place.Run, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// busy reports whether this process is taking a turn of the run: a long turn is not a lost one.
+func (s *Service) busy(run string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.turns[run] != nil
+}
+
+// sweepRuns looks at every run of the log that has a start and no end, and goes on with one that stands still.
+func (s *Service) sweepRuns(ctx context.Context) error {
+	now, err := s.conn.Now(ctx)
+	if err != nil {
+		return err
+	}
+	starts, err := s.conn.Subjects(ctx, s.ns.EveryMain(events.KindStart))
+	if err != nil {
+		return err
+	}
+	ends, err := s.conn.Subjects(ctx, s.ns.EveryMain(events.KindEnd))
+	if err != nil {
+		return err
+	}
+	ended := make(map[string]bool, len(ends))
+	for _, subject := range ends {
+		if p, err := events.ParsePlace(subject); err == nil {
+			ended[p.Run] = true
+		}
+	}
+	for _, subject := range starts {
+		p, err := events.ParsePlace(subject)
+		if err != nil || ended[p.Run] || s.busy(p.Run) || ctx.Err() != nil {
+			continue
+		}
+		if err := s.sweepRun(ctx, p.Run, now); err != nil {
+			s.log.Warn("sweep failed", "runId", p.Run, "error", err)
+		}
+	}
+	return nil
+}
+
+// sweepRun goes on with a run whose last fact obliges the planner: a start or carry without a turn, a settled step.
+func (s *Service) sweepRun(ctx context.Context, run string, now time.Time) error {
+	st, head, err := s.conn.RunState(ctx, run)
+	if errors.Is(err, jetstream.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.Ended != "" || !st.Settled() || now.Sub(head.Stored) < s.cfg.SweepAge || now.Sub(st.SettledAt) < s.cfg.SweepAge {
+		return nil
+	}
+	return s.advance(ctx, st, head, sweptAttempt)
+}
+
+// sweepSuspended carries the state of runs that wait for people, long before their first facts age out.
+func (s *Service) sweepSuspended(ctx context.Context) error {
+	now, err := s.conn.Now(ctx)
+	if err != nil {
+		return err
+	}
+	keys, err := s.conn.ListSuspended(ctx, "", "", "")
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		run, err := events.RunOfKey(key)
+		if err != nil || ctx.Err() != nil {
+			continue
+		}
+		if err := s.carry(ctx, run, now); err != nil {
+			s.log.Warn("carry failed", "runId", run, "error", err)
+		}
+	}
+	return nil
+}
+
+// carry stores the state of an open run again once a third of the retention has passed since its last main fact.
+func (s *Service) carry(ctx context.Context, run string, now time.Time) error {
+	head, err := s.conn.Last(ctx, s.ns.MainOf(run))
+	if errors.Is(err, jetstream.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if head.Place.Kind == events.KindEnd || now.Sub(head.Stored) < s.cfg.Retention/3 {
+		return nil
+	}
+	st, at, err := s.conn.RunState(ctx, run)
+	if err != nil || at.Seq != head.Seq {
+		return err
+	}
+	data := events.RunCarried{RunID: run, Step: st.Step, MainSeq: st.MainSeq, State: *st}
+	_, _, err = s.add(ctx, s.ns.Carry(run, st.Carries+1), head, data)
+	return err
+}

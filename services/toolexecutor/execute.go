@@ -1,0 +1,434 @@
+package toolexecutor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/agent"
+)
+
+// giveBack is how long a release that this process does not host is left to others.
+const giveBack = time.Second
+
+// onRelease claims a released call and runs it.
+func (s *Service) onRelease(ctx context.Context, d jetstream.Delivery) error {
+	rel, err := events.Data[events.CallReleased](d.Event)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if err := s.cfg.GateKeys.VerifyFact(d.Event); err != nil {
+		return s.block(ctx, d.Event, rel, err)
+	}
+	h, hosted := s.hosts[rel.ToolID]
+	if !hosted || h.manifest.Version != rel.ToolVersion || h.manifest.InputSchemaDigest != rel.InputSchemaDigest {
+		return s.leave(ctx, d.Event)
+	}
+	if err := s.check(d.Event, h, rel); err != nil {
+		return s.block(ctx, d.Event, rel, err)
+	}
+	if d.Attempt > 1 {
+		return s.again(ctx, d.Event, h, rel)
+	}
+	return s.claim(ctx, d.Event, d.Event, h, rel)
+}
+
+// leave gives back a release of a tool or version that this process does not host. Another host of the pool takes it;
+// without one the gate ends it at its deadline.
+func (s *Service) leave(ctx context.Context, release events.Event) error {
+	last, err := s.conn.Last(ctx, release.Place.Chain())
+	if errors.Is(err, jetstream.ErrNotFound) || err == nil && settled(last, release) {
+		return nil
+	}
+	return jetstream.Later(giveBack)
+}
+
+// settled reports whether the chain has gone on from a release in a way that carries the call on: anything but the
+// release itself and a claim.
+func settled(last, release events.Event) bool {
+	return last.Seq > release.Seq && last.Place.Kind != events.KindClaim
+}
+
+// check compares a release whose signature holds with what this process is about to run. Any difference means that
+// nothing runs.
+func (s *Service) check(e events.Event, h host, rel events.CallReleased) error {
+	call := e.Place.CallID()
+	switch {
+	case rel.Namespace != s.ns || rel.RunID != call.Run || rel.ToolCallID != call.String():
+		return errors.New("the release names another call than its subject")
+	case s.ns.Go(call, rel.Pool, rel.ToolID) != e.Place:
+		return errors.New("the release names another pool or tool than its subject")
+	case rel.Pool != s.cfg.Pool:
+		return errors.New("the release is for another pool")
+	}
+	fp := events.Frozen{Namespace: rel.Namespace, RunID: rel.RunID, ToolCallID: rel.ToolCallID, Round: rel.Round,
+		ToolID: rel.ToolID, ToolVersion: rel.ToolVersion, InputSchemaDigest: rel.InputSchemaDigest,
+		Args: []byte(rel.Args)}.Fingerprint()
+	if !events.SameDigest(fp, rel.Fingerprint) {
+		return errors.New("the fingerprint is not that of the arguments")
+	}
+	if err := h.input.ValidateRaw(json.RawMessage(rel.Args)); err != nil {
+		return fmt.Errorf("the arguments do not fit the schema: %w", err)
+	}
+	return nil
+}
+
+// block ends a call whose release does not hold: nothing runs, and people are alarmed.
+func (s *Service) block(ctx context.Context, release events.Event, rel events.CallReleased, why error) error {
+	call := release.Place.CallID()
+	s.log.Error("release refused: nothing runs", "runId", call.Run, "toolCallId", call.String(), "seq", release.Seq, "error", why)
+	d := events.CallFinished{ToolCallID: call.String(), RunID: call.Run, ToolName: rel.ToolName, Round: rel.Round,
+		Outcome: events.OutcomeBlocked, Reason: events.ErrorFingerprintMismatch, Foreign: release.Seq,
+		Error: &events.ToolError{Name: events.ErrorFingerprintMismatch, Message: "the call was not released for these arguments"}}
+	e, err := s.origin.Fact(s.ns.Call(call, events.KindResult), d, release)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	a, err := s.conn.Append(ctx, events.After(release), e)
+	if err != nil {
+		return fmt.Errorf("append blocked result of %s: %w", call, err)
+	}
+	if a.Outcome == jetstream.Stored {
+		s.chunk(ctx, events.ResultChunk(d, nil, a.Last.ID))
+	}
+	return nil
+}
+
+// again handles a release that was delivered before: somebody, perhaps this process, may have claimed the call.
+func (s *Service) again(ctx context.Context, release events.Event, h host, rel events.CallReleased) error {
+	last, err := s.conn.Last(ctx, release.Place.Chain())
+	switch {
+	case errors.Is(err, jetstream.ErrNotFound):
+		return nil // aged out: the run is long over
+	case err != nil:
+		return fmt.Errorf("read head of %s: %w", rel.ToolCallID, err)
+	case last.Seq < release.Seq:
+		return fmt.Errorf("the leader does not show the release of %s yet", rel.ToolCallID)
+	}
+	return s.goOn(ctx, release, last, h, rel)
+}
+
+// goOn does what the last fact of a released call's chain asks of an executor.
+func (s *Service) goOn(ctx context.Context, release, last events.Event, h host, rel events.CallReleased) error {
+	switch {
+	case last.Seq == release.Seq:
+		return s.claim(ctx, release, release, h, rel)
+	case last.Place.Kind == events.KindClaim:
+		return s.claimed(ctx, release, last, h, rel)
+	}
+	return nil // a later fact carries the call on
+}
+
+// claimed handles a call that somebody has claimed. While its worker may be alive the delivery stays unacknowledged.
+// Once the lease is over and the worker shows no life, a call that may be repeated is claimed again, and one with
+// effects is in doubt.
+func (s *Service) claimed(ctx context.Context, release, claim events.Event, h host, rel events.CallReleased) error {
+	c, err := events.Data[events.CallClaimed](claim)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if c.GoSeq != release.Seq {
+		return nil // the claim of a later release, which has its own delivery
+	}
+	gone, wait, err := s.gone(ctx, claim, c)
+	switch {
+	case err != nil:
+		return err
+	case !gone:
+		return jetstream.Later(wait)
+	}
+	if h.manifest.Effect.Repeatable() {
+		if c.Attempt >= h.manifest.MaxAttempts && h.manifest.MaxAttempts > 0 {
+			return s.finish(ctx, claim, rel, exhausted(c))
+		}
+		rel.Attempt = c.Attempt
+		return s.claim(ctx, release, claim, h, rel)
+	}
+	return s.doubt(ctx, claim, c)
+}
+
+// gone reports whether a claim's worker is gone, and else how long to wait before the next look.
+func (s *Service) gone(ctx context.Context, claim events.Event, c events.CallClaimed) (bool, time.Duration, error) {
+	if c.Worker == s.cfg.ID {
+		s.mu.Lock()
+		running := s.running[c.ToolCallID] != nil
+		s.mu.Unlock()
+		return !running, s.cfg.Lease / 2, nil
+	}
+	if left := time.Until(claim.Stored.Add(s.cfg.Lease)); left > 0 {
+		return false, left + time.Second, nil
+	}
+	alive, err := s.conn.IsLive(ctx, Name, c.Worker)
+	if err != nil {
+		return false, 0, fmt.Errorf("look for worker %s: %w", c.Worker, err)
+	}
+	return !alive, s.cfg.Lease / 2, nil
+}
+
+// doubt hands a call to people that has been started and of which nobody knows how it went.
+func (s *Service) doubt(ctx context.Context, claim events.Event, c events.CallClaimed) error {
+	since := claim.Stored.UTC()
+	d := events.CallSuspended{ToolCallID: c.ToolCallID, RunID: c.RunID, Round: c.Round, Reason: events.SuspendInDoubt,
+		Attempt: c.Attempt, Worker: s.cfg.ID, Since: &since,
+		Claim: &events.ClaimBrief{By: c.Worker, At: since, Attempt: c.Attempt}}
+	e, err := s.origin.Fact(s.ns.Call(claim.Place.CallID(), events.KindSuspend), d, claim)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if _, err := s.conn.Append(ctx, events.After(claim), e); err != nil {
+		return fmt.Errorf("append doubt of %s: %w", c.ToolCallID, err)
+	}
+	return nil
+}
+
+func exhausted(c events.CallClaimed) outcome {
+	return outcome{attempt: c.Attempt, finished: &events.CallFinished{Outcome: events.OutcomeError, Started: true,
+		Error: &events.ToolError{Name: events.ErrorDeliveryExhausted,
+			Message: fmt.Sprintf("the call was started %d times and never ended", c.Attempt)}}}
+}
+
+// claim starts the call: the claim is stored first, and whoever stores it runs the tool.
+func (s *Service) claim(ctx context.Context, release, prev events.Event, h host, rel events.CallReleased) error {
+	call := release.Place.CallID()
+	c := events.CallClaimed{ToolCallID: rel.ToolCallID, RunID: rel.RunID, Round: rel.Round, Attempt: rel.Attempt + 1,
+		GoSeq: release.Seq, Worker: s.cfg.ID, LeaseUntil: time.Now().Add(s.cfg.Lease).UTC()}
+	e, err := s.origin.Fact(s.ns.Call(call, events.KindClaim), c, prev)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	runCtx, done := s.enter(ctx, rel)
+	defer done()
+	a, err := s.conn.Append(ctx, events.After(prev), e)
+	switch {
+	case err != nil:
+		return fmt.Errorf("append claim of %s: %w", call, err)
+	case a.Outcome == jetstream.Gone:
+		return nil
+	case a.Outcome == jetstream.Lost:
+		done()
+		if a.Last.Seq == release.Seq {
+			return jetstream.Later(0)
+		}
+		return s.goOn(ctx, release, a.Last, h, rel)
+	}
+	out := s.run(runCtx, h, rel, c)
+	done()
+	return s.finish(ctx, a.Last, rel, out)
+}
+
+// enter makes the call's context: it ends with the process, at the tool's timeout, and when the call is cancelled.
+func (s *Service) enter(ctx context.Context, rel events.CallReleased) (context.Context, func()) {
+	runCtx, cancel := context.WithCancelCause(ctx)
+	runCtx, stop := context.WithTimeoutCause(runCtx, orElse(time.Duration(rel.Timeout), agent.DefaultTimeout), errTimeout)
+	s.mu.Lock()
+	s.running[rel.ToolCallID] = cancel
+	s.mu.Unlock()
+	return runCtx, func() {
+		s.mu.Lock()
+		delete(s.running, rel.ToolCallID)
+		s.mu.Unlock()
+		stop()
+		cancel(nil)
+	}
+}
+
+var errTimeout = errors.New("the tool took too long")
+
+// outcome is what came of an attempt: a result, or a suspension.
+type outcome struct {
+	attempt   int
+	finished  *events.CallFinished
+	suspended *events.CallSuspended
+}
+
+// run calls the tool's handler with exactly the released bytes.
+func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) (out outcome) {
+	began := time.Now()
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error("tool panicked", "toolCallId", rel.ToolCallID, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			out = failed(c.Attempt, &agent.PanicError{Value: v})
+		}
+		if out.finished != nil {
+			out.finished.Active = events.Duration(time.Since(began).Round(time.Millisecond))
+		}
+	}()
+	call := agent.NewCall(s.callInfo(rel, c))
+	result, err := h.tool.Run(ctx, call, json.RawMessage(rel.Args))
+	if err != nil {
+		if s, ok := errors.AsType[*agent.Suspension](err); ok {
+			return outcome{attempt: c.Attempt, suspended: &events.CallSuspended{Reason: events.SuspendedByTool,
+				SuspendPayload: s.Payload, ResumeSchema: s.ResumeSchema, ResumeLabel: s.ResumeLabel}}
+		}
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
+			err = cause
+		}
+		return failed(c.Attempt, err)
+	}
+	if result == nil {
+		result = json.RawMessage("null")
+	}
+	return outcome{attempt: c.Attempt, finished: &events.CallFinished{Outcome: events.OutcomeOK, Started: true, Result: result}}
+}
+
+// failed is the outcome of a handler that returned an error, panicked or ran out of time.
+func failed(attempt int, err error) outcome {
+	d := &events.CallFinished{Outcome: events.OutcomeError, Started: true}
+	e := &events.ToolError{Name: "Error", Message: err.Error()}
+	if named, ok := errors.AsType[*agent.Error](err); ok {
+		e.Name, e.Message, e.Details = orElse(named.Name, e.Name), named.Message, named.Details
+	}
+	if panicked, ok := errors.AsType[*agent.PanicError](err); ok {
+		e.Name, e.Message = events.ErrorPanic, panicked.Error()
+	}
+	if invalid, ok := errors.AsType[*agent.InvalidError](err); ok {
+		return outcome{attempt: attempt, finished: &events.CallFinished{Outcome: events.OutcomeInvalid,
+			Started: invalid.Started, Result: invalid.Result}}
+	}
+	switch {
+	case errors.Is(err, errTimeout):
+		e.Name = events.ErrorTimeout
+	case errors.Is(err, errCancelled):
+		e.Name = events.ErrorCancelled
+	}
+	d.Error = e
+	return outcome{attempt: attempt, finished: d}
+}
+
+// callInfo is what the handler may know of its call.
+func (s *Service) callInfo(rel events.CallReleased, c events.CallClaimed) agent.CallInfo {
+	return agent.CallInfo{
+		RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, AgentID: rel.AgentID,
+		ThreadID: rel.ThreadID, ResourceID: rel.ResourceID, Attempt: c.Attempt, Round: rel.Round,
+		Resume: rel.Resume, SuspendPayload: rel.SuspendPayload, RequestContext: rel.RequestContext,
+		Messages: func(ctx context.Context) ([]events.Message, error) { return s.messages(ctx, rel) },
+		Write: func(ctx context.Context, output json.RawMessage) error {
+			return s.conn.PublishChunk(ctx, s.origin, events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, output))
+		},
+		Custom: func(ctx context.Context, chunk agent.CustomChunk) error {
+			raw, err := events.Marshal(chunk)
+			if err != nil {
+				return err
+			}
+			return s.conn.PublishChunk(ctx, s.origin, events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, raw))
+		},
+		Log: s.log.With("runId", rel.RunID, "toolCallId", rel.ToolCallID),
+	}
+}
+
+// messages reads what the model saw when it made the call: the conversation without the turn that made it.
+func (s *Service) messages(ctx context.Context, rel events.CallReleased) ([]events.Message, error) {
+	st, _, err := s.conn.RunState(ctx, rel.RunID)
+	if err != nil {
+		return nil, fmt.Errorf("read messages of %s: %w", rel.RunID, err)
+	}
+	call, err := events.ParseCallID(rel.ToolCallID)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(st.Messages); st.Step == call.Step && n > 0 {
+		return st.Messages[:n-1], nil
+	}
+	return st.Messages, nil
+}
+
+// finish stores what came of an attempt after its claim. An outcome that has lost its place is kept as evidence, and
+// changes nothing.
+func (s *Service) finish(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome) error {
+	ctx = context.WithoutCancel(ctx) // a process that stops still says what it has done
+	call := claim.Place.CallID()
+	var data any
+	kind := events.KindResult
+	if out.suspended != nil {
+		d := out.suspended
+		d.ToolCallID, d.RunID, d.Round, d.Attempt, d.Worker = rel.ToolCallID, rel.RunID, rel.Round, out.attempt, s.cfg.ID
+		data, kind = *d, events.KindSuspend
+	} else {
+		d := out.finished
+		d.ToolCallID, d.RunID, d.ToolName, d.Round, d.Attempt = rel.ToolCallID, rel.RunID, rel.ToolName, rel.Round, out.attempt
+		d.ClaimSeq, d.Worker = claim.Seq, s.cfg.ID
+		data = *d
+	}
+	e, err := s.origin.Fact(s.ns.Call(call, kind), data, claim)
+	if err != nil {
+		return s.unstorable(ctx, claim, rel, out, err)
+	}
+	a, err := s.conn.Append(ctx, events.After(claim), e)
+	switch {
+	case errors.Is(err, jetstream.ErrTooLarge):
+		return s.unstorable(ctx, claim, rel, out, err)
+	case err != nil:
+		return fmt.Errorf("append outcome of %s: %w", call, err)
+	case a.Outcome != jetstream.Stored:
+		return s.late(ctx, claim, rel, out)
+	}
+	if out.finished != nil {
+		s.chunk(ctx, events.ResultChunk(*out.finished, json.RawMessage(rel.Args), a.Last.ID))
+	}
+	return nil
+}
+
+// unstorable replaces an outcome that cannot be stored by one that says so: the call has run and must not run again.
+func (s *Service) unstorable(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome, why error) error {
+	if out.finished != nil && out.finished.Outcome == events.OutcomeError && out.finished.Result == nil {
+		return jetstream.Final(why)
+	}
+	return s.finish(ctx, claim, rel, failed(out.attempt, fmt.Errorf("the tool ran, but its outcome cannot be stored: %w", why)))
+}
+
+// late keeps an outcome that came after its chain had gone on.
+func (s *Service) late(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome) error {
+	d := events.OutcomeDelayed{ToolCallID: rel.ToolCallID, RunID: rel.RunID, Round: rel.Round, Attempt: out.attempt,
+		ClaimSeq: claim.Seq, Worker: s.cfg.ID, Started: true}
+	if f := out.finished; f != nil {
+		d.Outcome, d.Result, d.Error = f.Outcome, f.Result, f.Error
+	}
+	id := events.NewID(time.Now())
+	e, err := s.origin.Fact(s.ns.Beside(claim.Place.CallID(), events.KindLate, id), d, claim)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	s.log.Warn("outcome came too late", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "round", rel.Round)
+	if err := s.conn.Record(ctx, e); err != nil {
+		return fmt.Errorf("record late outcome of %s: %w", rel.ToolCallID, err)
+	}
+	return nil
+}
+
+func (s *Service) chunk(ctx context.Context, c events.Chunk) {
+	if err := s.conn.PublishChunk(ctx, s.origin, c); err != nil {
+		s.log.Warn("chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
+	}
+}
+
+// abandon ends a call whose release cannot be handled. One that was claimed has perhaps happened: people decide.
+func (s *Service) abandon(ctx context.Context, d jetstream.Delivery, cause error) error {
+	last, err := s.conn.Last(ctx, d.Event.Place.Chain())
+	if err != nil || settled(last, d.Event) {
+		return err
+	}
+	if last.Place.Kind == events.KindClaim {
+		c, err := events.Data[events.CallClaimed](last)
+		if err != nil {
+			return err
+		}
+		return s.doubt(ctx, last, c)
+	}
+	rel, err := events.Data[events.CallReleased](d.Event)
+	if err != nil {
+		return err
+	}
+	f := events.CallFinished{ToolCallID: rel.ToolCallID, RunID: rel.RunID, ToolName: rel.ToolName, Round: rel.Round,
+		Outcome: events.OutcomeError, Error: &events.ToolError{Name: events.ErrorDeliveryExhausted, Message: cause.Error()}}
+	e, err := s.origin.Fact(s.ns.Call(d.Event.Place.CallID(), events.KindResult), f, last)
+	if err != nil {
+		return err
+	}
+	_, err = s.conn.Append(ctx, events.After(last), e)
+	return err
+}

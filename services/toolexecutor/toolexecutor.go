@@ -1,0 +1,216 @@
+// Package toolexecutor runs released calls. It runs only what a gate has signed, exactly those bytes, and claims every
+// call before it starts: a start is a fact, whatever the tool does. It never decides whether a call may run.
+//
+// A worker that dies leaves its claim in the log. Whoever finds it later claims a call again that may be repeated, and
+// hands one with effects to people: nobody knows whether they happened.
+package toolexecutor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/service"
+)
+
+// Name is the service's name on the bus.
+const Name = "tool-executor"
+
+// Config of an executor. Zero fields have the default that their comment names.
+type Config struct {
+	// ID of this process among the executors; its claims name it. Default: a new one. Never reuse one.
+	ID string
+	// Pool whose released calls this process takes. Default: the pool default.
+	Pool string
+	// Tools that this process hosts. Their manifests are registered when it starts.
+	Tools []agent.Tool
+	// GateKeys are the public keys of gates whose releases count. Required, and never read from the bus.
+	GateKeys events.Keys
+	// Concurrency is how many calls run at once in this process. Default 10.
+	Concurrency int
+	// Lease is how long a claim is respected once its worker shows no life any more. Default 30 s.
+	Lease time.Duration
+	// Log takes what has no caller. Default: discarded.
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.ID = orElse(c.ID, events.NewID(time.Now()))
+	c.Pool = orElse(c.Pool, events.DefaultPool)
+	c.Concurrency = orElse(c.Concurrency, 10)
+	c.Lease = orElse(c.Lease, 30*time.Second)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func orElse[T comparable](v, other T) T {
+	var zero T
+	if v == zero {
+		return other
+	}
+	return v
+}
+
+// Service is an executor.
+type Service struct {
+	conn   *jetstream.Conn
+	ns     events.Namespace
+	cfg    Config
+	log    *slog.Logger
+	origin *events.Origin
+	hosts  map[string]host // by tool id
+
+	mu      sync.Mutex
+	running map[string]context.CancelCauseFunc // by toolCallId
+}
+
+// host is a tool that this process runs.
+type host struct {
+	tool     agent.Tool
+	manifest events.Manifest
+	input    *events.Schema
+}
+
+// New makes an executor of some tools.
+func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
+	cfg = cfg.withDefaults()
+	if len(cfg.GateKeys) == 0 {
+		return nil, errors.New("an executor needs the public keys of its gates: Config.GateKeys")
+	}
+	s := &Service{
+		conn: conn, ns: conn.Namespace(), cfg: cfg, log: cfg.Log,
+		origin: &events.Origin{Namespace: conn.Namespace(), Service: Name},
+		hosts:  map[string]host{}, running: map[string]context.CancelCauseFunc{},
+	}
+	for _, t := range cfg.Tools {
+		m := t.Manifest()
+		m.Pool = cfg.Pool
+		input, err := events.CompileSchema(m.InputSchema)
+		if err != nil {
+			return nil, fmt.Errorf("tool %s: input schema: %w", m.ID, err)
+		}
+		if _, twice := s.hosts[m.ID]; twice {
+			return nil, fmt.Errorf("tool %s is given twice", m.ID)
+		}
+		s.hosts[m.ID] = host{tool: t, manifest: m, input: input}
+	}
+	return s, nil
+}
+
+// Run registers the tools and works until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	if err := s.conn.SelfTest(ctx, Name); err != nil {
+		return fmt.Errorf("self-test of the guards: %w", err)
+	}
+	if err := s.Register(ctx); err != nil {
+		return err
+	}
+	for _, filter := range []string{s.ns.EveryMain(events.KindEnd), s.ns.EveryCall(events.KindResult)} {
+		stop, err := s.conn.HearFacts(ctx, filter, s.heard)
+		if err != nil {
+			return fmt.Errorf("listen for ends: %w", err)
+		}
+		defer stop()
+	}
+	return service.All(ctx,
+		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, s.live()) },
+		s.conn.Consume(events.StreamRuns, events.PoolConsumer(s.cfg.Pool), jetstream.Handler{
+			Handle: s.onRelease, Abandon: s.abandon, Concurrency: s.cfg.Concurrency}))
+}
+
+func (s *Service) live() events.Live {
+	l := events.Live{Service: Name, ID: s.cfg.ID, Pool: s.cfg.Pool, Since: time.Now().UTC()}
+	for _, h := range s.hosts {
+		l.Tools = append(l.Tools, h.manifest.ID+"@"+h.manifest.Version)
+	}
+	return l
+}
+
+// Register writes the manifests of the tools to the registry: by content, then by name. A tool that another host has
+// registered under the same id and version with another content is refused, because a release names id and version.
+func (s *Service) Register(ctx context.Context) error {
+	for id, h := range s.hosts {
+		raw, err := events.Marshal(h.manifest)
+		if err != nil {
+			return fmt.Errorf("tool %s: %w", id, err)
+		}
+		if err := s.checkConflict(ctx, h.manifest, raw); err != nil {
+			return err
+		}
+		if _, err := s.conn.PutDef(ctx, raw); err != nil {
+			return fmt.Errorf("register tool %s: %w", id, err)
+		}
+		if err := s.conn.PutNamed(ctx, events.RegistryTool, id, raw); err != nil {
+			return fmt.Errorf("register tool %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) checkConflict(ctx context.Context, m events.Manifest, raw []byte) error {
+	old, err := s.conn.Named(ctx, events.RegistryTool, m.ID)
+	if errors.Is(err, jetstream.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read tool %s: %w", m.ID, err)
+	}
+	var there events.Manifest
+	if err := json.Unmarshal(old, &there); err != nil {
+		return nil //nolint:nilerr // what nobody can read is replaced
+	}
+	if there.Version == m.Version && events.Digest(old) != events.Digest(raw) {
+		return events.Errorf(events.CodeToolConflict,
+			"tool %s is registered as version %s with another definition: give this one another version", m.ID, m.Version)
+	}
+	return nil
+}
+
+// heard tells calls that are running here that their run or they themselves have ended. Hearing proves nothing, so the
+// fact is read before anything is cancelled.
+func (s *Service) heard(p events.Place) {
+	for _, call := range s.runningOf(p) {
+		ctx, done := context.WithTimeout(context.Background(), 5*time.Second)
+		_, err := s.conn.Fact(ctx, p)
+		done()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		cancel := s.running[call]
+		s.mu.Unlock()
+		if cancel != nil {
+			cancel(errCancelled)
+		}
+	}
+}
+
+func (s *Service) runningOf(p events.Place) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.Kind == events.KindResult {
+		if id := p.CallID().String(); s.running[id] != nil {
+			return []string{id}
+		}
+		return nil
+	}
+	var ids []string
+	for id := range s.running {
+		if call, err := events.ParseCallID(id); err == nil && call.Run == p.Run {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// errCancelled is the cause of a handler's context when its run or call has ended.
+var errCancelled = errors.New("the call was cancelled")
