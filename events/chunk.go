@@ -58,6 +58,8 @@ type Chunk struct {
 
 	// ID is the CloudEvents id: that of the fact it shows, so that a repeated one is dropped, else its own.
 	ID string `json:"-"`
+	// TraceParent is the W3C trace context of what wrote the chunk.
+	TraceParent string `json:"-"`
 	// Cursor is the sequence in the chunks stream and Prev that of the run's chunk before it; Time the server's stamp.
 	Cursor uint64    `json:"-"`
 	Prev   uint64    `json:"-"`
@@ -68,7 +70,7 @@ type Chunk struct {
 func NewChunk(run string, t ChunkType, payload any) Chunk {
 	raw, err := Marshal(payload)
 	if err != nil {
-		raw = json.RawMessage(`{"message":"payload unavailable"}`)
+		raw = json.RawMessage(payloadUnavailable)
 	}
 	from := chunkFromAgent
 	if t == ChunkToolOutput {

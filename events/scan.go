@@ -435,7 +435,7 @@ func appendUnquoted(dst, raw []byte) []byte {
 const hexDigits = "0123456789abcdef"
 
 // appendQuoted writes a string as RFC 8785 does: only what must be escaped is.
-func appendQuoted[T string | []byte](dst []byte, s T) []byte {
+func appendQuoted[T ~string | ~[]byte](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	start := 0
 	for i := range len(s) {

@@ -58,13 +58,13 @@ func Mask(s *Schema, value json.RawMessage) json.RawMessage {
 		return value
 	}
 	if CheckJSON(value) != nil {
-		return json.RawMessage(`{"message":"payload unavailable"}`)
+		return json.RawMessage(payloadUnavailable)
 	}
 	m := masker{left: maxVisits + visitsPerByte*len(value)}
 	shown := m.mask([]*jsonschema.Schema{s.root}, decodeValue(value))
 	raw, err := Marshal(shown)
 	if err != nil || m.left < 0 {
-		return json.RawMessage(`{"message":"payload unavailable"}`)
+		return json.RawMessage(payloadUnavailable)
 	}
 	return raw
 }
