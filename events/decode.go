@@ -16,7 +16,8 @@ import (
 // may be changed afterwards. The whole text is read strictly (see [CheckJSON]), so that nobody can understand the
 // same bytes differently; whether the data fits its schema is the question of [ValidateData].
 func Decode(payload []byte) (Event, error) {
-	d := decoder{scanner: scanner{b: payload, depth: maxEventDepth, keys: make([]text, 0, fewKeys)}}
+	d := decoder{scanner: scanner{b: payload, depth: maxEventDepth}}
+	defer d.borrow()()
 	d.e.Payload = payload
 	err := d.only(func() error {
 		if d.peek() != '{' {

@@ -57,7 +57,7 @@ func Encode(e Event) ([]byte, error) {
 			return nil, badEvent("data of %s: %w", e.Type, err)
 		}
 	}
-	b := make([]byte, 0, 512+len(e.Data))
+	b := make([]byte, 0, 768+len(e.Data))
 	b = append(b, `{"specversion":"1.0"`...)
 	for name, v := range e.attributes {
 		b = append(appendName(b, name), ':')

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
+	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -36,7 +37,8 @@ func (e *SyntaxError) Error() string {
 func CheckJSON(raw []byte) error { return checkJSON(raw, MaxJSONDepth) }
 
 func checkJSON(raw []byte, depth int) error {
-	s := scanner{b: raw, depth: depth, keys: make([]text, 0, 16)}
+	s := scanner{b: raw, depth: depth}
+	defer s.borrow()()
 	return s.only(s.value)
 }
 
@@ -46,6 +48,18 @@ type scanner struct {
 	i     int
 	depth int    // levels that may still open
 	keys  []text // of the objects that are open
+}
+
+var keyRoom = sync.Pool{New: func() any { return new([fewKeys]text) }}
+
+// borrow gives the scanner room for keys, until what it returns is called.
+func (s *scanner) borrow() (giveBack func()) {
+	room := keyRoom.Get().(*[fewKeys]text)
+	s.keys = room[:0]
+	return func() {
+		*room = [fewKeys]text{} // keep no payload alive
+		keyRoom.Put(room)
+	}
 }
 
 // text is a string of the scanned text, as it stands between its quotes.

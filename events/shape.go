@@ -168,7 +168,8 @@ func (c *shaper) object(s *shape, n *jsonschema.Schema) {
 
 // accepts reports whether raw is certainly valid.
 func (s *shape) accepts(raw []byte) bool {
-	m := matcher{scanner: scanner{b: raw, depth: maxEventDepth, keys: make([]text, 0, fewKeys)}}
+	m := matcher{scanner: scanner{b: raw, depth: maxEventDepth}}
+	defer m.borrow()()
 	m.space()
 	if !m.match(s) {
 		return false
