@@ -115,6 +115,7 @@ type Conn struct {
 	closed   chan struct{}
 	timedOut atomic.Int64 // unix nanoseconds of the last write that ran into its time limit
 
+	parts parts // what the stores keep in memory
 }
 
 // Connect connects once; after that the connection comes back by itself for as long as the process lives.
@@ -184,7 +185,7 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 	o := c.opts
 	options := []nats.Option{
 		nats.Name(o.Name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait),
-		nats.ReconnectJitter(reconnectWait, reconnectWait), nats.DrainTimeout(drainTimeout),
+		nats.ReconnectJitter(reconnectWait, reconnectWait),
 		nats.ErrorHandler(c.onError), nats.ClosedHandler(c.onClosed),
 		nats.DisconnectErrHandler(c.onDisconnect), nats.ReconnectHandler(c.onReconnect),
 	}
@@ -224,13 +225,18 @@ func withCredentials(options []nats.Option, o Options) ([]nats.Option, error) {
 	return options, nil
 }
 
-// Close lets what is under way finish, within 10 s, and ends the connection. It may be called again.
+// Close hands the server what was sent, within 10 s, and ends the connection. Loops of [Conn.Consume] are stopped
+// before. It may be called again.
+//
+// The client's own Drain takes its timers from a pool of the process, which in tests would carry them from one fake
+// time into another.
 func (c *Conn) Close() error {
-	switch err := c.nc.Drain(); {
-	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
-	case err != nil: // not connected: nothing can be drained
-		c.nc.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	if c.nc.IsConnected() {
+		_ = c.nc.FlushWithContext(ctx) // the connection ends either way
 	}
+	c.nc.Close()
 	<-c.closed
 	return nil
 }
@@ -261,7 +267,7 @@ func (c *Conn) Health() error {
 	if at := c.timedOut.Load(); at != 0 && time.Since(time.Unix(0, at)) < redTime {
 		return fmt.Errorf("%w: a write timed out within the last %v", ErrTimeout, redTime)
 	}
-	return nil
+	return c.parts.trouble.err()
 }
 
 // Violations are the refusals by permission since the start: each is a hole in the user's allow list, or an attack.
@@ -306,6 +312,17 @@ func (c *Conn) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	return reply, done(err)
 }
 
+// requestWithin is request with a time limit. It saves a context on the path of every fact.
+func (c *Conn) requestWithin(ctx context.Context, limit time.Duration, msg *nats.Msg) (*nats.Msg, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) })
+	op := c.denied.begin(msg.Subject, cancel)
+	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
+	c.denied.end(op)
+	timer.Stop()
+	return reply, ended(ctx, cancel, err)
+}
+
 // under marks an operation on a subject as under way: a permission violation there ends the context. The function
 // must be called with the operation's error, and gives back what callers should hear.
 func (c *Conn) under(ctx context.Context, subject string) (context.Context, func(error) error) {
@@ -313,27 +330,45 @@ func (c *Conn) under(ctx context.Context, subject string) (context.Context, func
 	op := c.denied.begin(subject, cancel)
 	return ctx, func(err error) error {
 		c.denied.end(op)
-		if denied := context.Cause(ctx); err != nil && errors.Is(denied, ErrPermission) {
-			err = denied
-		}
-		cancel(nil)
-		return mapError(err)
+		return ended(ctx, cancel, err)
 	}
+}
+
+// ended ends an operation's context and gives the cause of its end as the error, when there is one.
+func ended(ctx context.Context, cancel context.CancelCauseFunc, err error) error {
+	if err == nil {
+		cancel(nil)
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	return mapError(err)
 }
 
 // call sends a request to the JetStream API and decodes its answer; an error in the answer is mapped.
 func (c *Conn) call(ctx context.Context, verb string, request, answer any) error {
-	msg := nats.NewMsg(c.api + verb)
+	reply, err := c.ask(ctx, verb, request)
+	if err != nil {
+		return err
+	}
+	return decodeAnswer(reply, answer)
+}
+
+// ask is call without looking into the answer.
+func (c *Conn) ask(ctx context.Context, verb string, request any) ([]byte, error) {
+	msg := &nats.Msg{Subject: c.api + verb}
 	if request != nil {
 		body, err := json.Marshal(request)
 		if err != nil {
-			return fmt.Errorf("encode request: %w", err)
+			return nil, fmt.Errorf("encode request: %w", err)
 		}
 		msg.Data = body
 	}
 	reply, err := c.request(ctx, msg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return decodeAnswer(reply.Data, answer)
+	return reply.Data, nil
 }

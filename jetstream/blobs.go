@@ -1,0 +1,82 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+const (
+	// blobPart is the size of a part: four of them cost less than one message of the largest size.
+	blobPart = 256 << 10
+	// maxBlob bounds what one value may take of a reader's memory.
+	maxBlob = 64 << 20
+)
+
+// PutBlob stores a value by its content and returns its digest ("sha256:…"). Each part is a chain of one fact, so
+// storing the same value again, or at the same time elsewhere, changes nothing.
+func (c *Conn) PutBlob(ctx context.Context, body []byte) (digest string, err error) {
+	digest = events.Digest(body)
+	if len(body) > maxBlob {
+		return "", fmt.Errorf("put blob of %d bytes: %w: the limit is %d", len(body), ErrTooLarge, maxBlob)
+	}
+	subject, err := c.blobSubject(digest)
+	if err != nil {
+		return "", err
+	}
+	for i, rest := 0, body; i == 0 || len(rest) > 0; i++ {
+		part := rest[:min(len(rest), blobPart)]
+		rest = rest[len(part):]
+		msg := nats.NewMsg(subject + strconv.Itoa(i))
+		msg.Data = part
+		msg.Header.Set(headerExpected, "0")
+		if _, err := c.storeMsg(ctx, msg); err != nil && !errors.Is(err, ErrConflict) {
+			return "", fmt.Errorf("put blob %s: %w", digest, err)
+		}
+	}
+	return digest, nil
+}
+
+// Blob reads a value and proves that it is the one that the digest names; [ErrNotFound] when it is not there, or not
+// whole.
+func (c *Conn) Blob(ctx context.Context, digest string) ([]byte, error) {
+	subject, err := c.blobSubject(digest)
+	if err != nil {
+		return nil, err
+	}
+	var body []byte
+	for i := 0; len(body) <= maxBlob; i++ {
+		m, err := c.directGet(ctx, c.blobStream(), msgGet{LastBy: subject + strconv.Itoa(i)})
+		if errors.Is(err, ErrNotFound) && i > 0 {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read blob %s: %w", digest, err)
+		}
+		body = append(body, m.data...)
+		if len(m.data) < blobPart {
+			break
+		}
+	}
+	if events.Digest(body) != digest {
+		return nil, fmt.Errorf("read blob %s: %w: what is stored is not whole, or something else", digest, ErrNotFound)
+	}
+	return body, nil
+}
+
+func (c *Conn) blobStream() string { return "OBJ_" + c.ns.Store(events.BucketBlobs) }
+
+// blobSubject is where the parts of a value stand, up to the number.
+func (c *Conn) blobSubject(digest string) (string, error) {
+	hex, ok := strings.CutPrefix(digest, "sha256:")
+	if !ok || len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
+		return "", fmt.Errorf("%w: %q is not a digest (sha256:<hex>)", events.ErrBadID, digest)
+	}
+	return "$O." + c.ns.Store(events.BucketBlobs) + ".C." + hex + ".", nil
+}

@@ -1,0 +1,182 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+// maxInline is the size up to which a value stands in its message; what is larger goes to blobs.
+const maxInline = 256 << 10
+
+// maxSwaps bounds the tries of a creation that meets a marker which ages out at that moment.
+const maxSwaps = 4
+
+// snapshotValue is a snapshot as the bucket holds it: whole, or with what a run has said so far as a blob.
+type snapshotValue struct {
+	DataRef string `json:"dataref,omitempty"` // digest of a snapshotPart
+	events.Snapshot
+}
+
+// snapshotPart is what grows in a snapshot.
+type snapshotPart struct {
+	Messages []events.Message   `json:"messages"`
+	Calls    []events.CallState `json:"calls"`
+}
+
+// PutSnapshot stores the snapshot of a suspended run if the entry still has revision prev, 0 when there must be none,
+// and returns the new revision. [ErrConflict] says that somebody else has written the entry: read it and decide again.
+// Writer and Size are filled in.
+func (c *Conn) PutSnapshot(ctx context.Context, s *events.Snapshot, prev uint64) (uint64, error) {
+	out := *s
+	out.Writer = events.NewID(time.Now())
+	value, err := c.encodeSnapshot(ctx, out)
+	if err != nil {
+		return 0, fmt.Errorf("put snapshot of run %s: %w", s.RunID, err)
+	}
+	key := events.SuspendedKey(s.AgentID, s.ResourceID, s.ThreadID, s.RootRunID, s.RunID)
+	rev, err := c.swapSnapshot(ctx, key, value, out.Writer, prev)
+	if err != nil {
+		return 0, fmt.Errorf("put snapshot of run %s: %w", s.RunID, err)
+	}
+	return rev, nil
+}
+
+// swapSnapshot stores the value. A conflict may be with ourselves after a lost reply, which the writer's token tells,
+// or with the marker of a deletion, which a creation may follow.
+func (c *Conn) swapSnapshot(ctx context.Context, key string, value []byte, writer string, prev uint64) (uint64, error) {
+	b := c.bucket(events.BucketSuspended)
+	guard := prev
+	for range maxSwaps {
+		rev, err := b.swap(ctx, key, value, guard)
+		if !errors.Is(err, ErrConflict) {
+			return rev, err
+		}
+		now, err := b.changed(ctx, key, guard)
+		switch {
+		case err == nil && writerOf(now.value) == writer:
+			return now.rev, nil
+		case err == nil || prev != 0:
+			return 0, fmt.Errorf("%w: the entry has another revision than %d", ErrConflict, prev)
+		case !errors.Is(err, ErrNotFound):
+			return 0, err
+		}
+		guard = now.rev // of the marker, or 0
+	}
+	return 0, ErrConflict
+}
+
+func writerOf(value []byte) string {
+	var v struct {
+		Writer string `json:"writer"`
+	}
+	_ = json.Unmarshal(value, &v) // a foreign value has another writer
+	return v.Writer
+}
+
+func (c *Conn) encodeSnapshot(ctx context.Context, s events.Snapshot) ([]byte, error) {
+	s.Size = 0
+	value, err := events.Marshal(snapshotValue{Snapshot: s})
+	if err != nil {
+		return nil, err
+	}
+	size := len(value)
+	if size > maxInline {
+		if value, err = c.encodeInParts(ctx, s); err != nil {
+			return nil, err
+		}
+	}
+	return withSize(value, size), nil
+}
+
+// encodeInParts moves what has grown into a blob. It is stored before the entry that refers to it.
+func (c *Conn) encodeInParts(ctx context.Context, s events.Snapshot) ([]byte, error) {
+	part, err := events.Marshal(snapshotPart{s.Messages, s.Calls})
+	if err != nil {
+		return nil, err
+	}
+	digest, err := c.PutBlob(ctx, part)
+	if err != nil {
+		return nil, err
+	}
+	s.Messages, s.Calls = []events.Message{}, []events.CallState{}
+	return events.Marshal(snapshotValue{DataRef: digest, Snapshot: s})
+}
+
+// noSize ends the JSON of a snapshot whose size is not known yet.
+var noSize = []byte(`"size":0}`)
+
+// withSize writes the size into the encoded value, instead of encoding it a second time.
+func withSize(value []byte, size int) []byte {
+	head, ok := bytes.CutSuffix(value, noSize)
+	if !ok {
+		return value
+	}
+	return append(strconv.AppendInt(append(head, `"size":`...), int64(size), 10), '}')
+}
+
+// Snapshot reads an entry by its key, from the leader, with its revision; [ErrNotFound] when there is none.
+func (c *Conn) Snapshot(ctx context.Context, key string) (*events.Snapshot, uint64, error) {
+	e, err := c.bucket(events.BucketSuspended).get(ctx, key)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read snapshot %s: %w", key, err)
+	}
+	var v snapshotValue
+	if err := decodeExact(e.value, &v); err != nil {
+		return nil, 0, fmt.Errorf("read snapshot %s: %w", key, err)
+	}
+	if v.V > events.SnapshotVersion {
+		return nil, 0, fmt.Errorf("read snapshot %s: version %d is newer than this release knows", key, v.V)
+	}
+	if v.DataRef != "" {
+		var part snapshotPart
+		body, err := c.Blob(ctx, v.DataRef)
+		if err == nil {
+			err = decodeExact(body, &part)
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("read snapshot %s: %w", key, err)
+		}
+		v.Messages, v.Calls = part.Messages, part.Calls
+	}
+	return &v.Snapshot, e.rev, nil
+}
+
+// decodeExact keeps numbers in untyped places as they are written.
+func decodeExact(value []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.UseNumber()
+	return dec.Decode(into)
+}
+
+// DeleteSnapshot removes an entry if it still has revision rev, 0 for whatever is there. One that is gone already is no
+// error.
+func (c *Conn) DeleteSnapshot(ctx context.Context, key string, rev uint64) error {
+	b := c.bucket(events.BucketSuspended)
+	err := b.remove(ctx, key, rev)
+	if errors.Is(err, ErrConflict) {
+		if _, getErr := b.changed(ctx, key, rev); errors.Is(getErr, ErrNotFound) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delete snapshot %s: %w", key, err)
+	}
+	return nil
+}
+
+// ListSuspended lists the keys of suspended runs, sorted: of an agent, a resource, a thread, each of which may be empty
+// for all. A key whose entry has just been deleted may still be among them; reading it gives [ErrNotFound].
+func (c *Conn) ListSuspended(ctx context.Context, agent, resource, thread string) ([]string, error) {
+	keys, err := c.bucket(events.BucketSuspended).keys(ctx, events.SuspendedFilter(agent, resource, thread))
+	if err != nil {
+		return nil, fmt.Errorf("list suspended runs: %w", err)
+	}
+	return keys, nil
+}
