@@ -185,3 +185,14 @@ func Data[T any](e Event) (T, error) {
 	}
 	return v, nil
 }
+
+// RequestBy is [Origin.Request] for a request whose sender names itself (authid), as decisions must.
+func (o *Origin) RequestBy(subject, run, principal string, data any) (Event, error) {
+	row, ok := rowOf(data)
+	if !ok {
+		return Event{}, fmt.Errorf("%T is not the data of an event", data)
+	}
+	e := o.blank(row, run, Event{})
+	e.AuthID = principal
+	return o.seal(e, row, data, subject)
+}

@@ -1,0 +1,73 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
+)
+
+// Order is what the tools of the support story take.
+type Order struct {
+	OrderID string `json:"orderId"`
+}
+
+// Lookup reads an order. It needs no approval and may be repeated.
+func Lookup() agent.Tool {
+	return agent.NewTool("lookup_order", "Look an order up",
+		func(_ context.Context, _ *agent.Call, in Order) (map[string]any, error) {
+			return map[string]any{"orderId": in.OrderID, "amount": 612.5}, nil
+		}, &agent.ToolOptions{Effect: agent.ReadOnly})
+}
+
+// Refund pays an order back, which is counted outside of the log. It always needs approval.
+func Refund(effects *Effects) agent.Tool {
+	return agent.NewTool("issue_refund", "Refund an order",
+		func(_ context.Context, call *agent.Call, in Order) (map[string]any, error) {
+			effects.Add(call.IdempotencyKey())
+			return map[string]any{"refundId": "rf-" + in.OrderID}, nil
+		}, &agent.ToolOptions{RequireApproval: agent.Always()})
+}
+
+// Support is a model that looks an order up and refunds it in one turn, and then tells how it went.
+type Support struct{}
+
+// Stream answers a turn.
+func (Support) Stream(_ context.Context, req agent.ModelRequest) iter.Seq2[agent.ModelPart, error] {
+	return func(yield func(agent.ModelPart, error) bool) {
+		for _, p := range supportTurn(req) {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+func supportTurn(req agent.ModelRequest) []agent.ModelPart {
+	usage := events.Usage{InputTokens: 10, OutputTokens: 5, TotalTokens: 15}
+	last := req.Messages[len(req.Messages)-1]
+	if last.Role == events.RoleTool {
+		var told []string
+		for _, p := range last.Parts {
+			told = append(told, fmt.Sprintf("%s: %s", p.ToolName, p.Output.Value))
+		}
+		return []agent.ModelPart{
+			{Type: agent.PartTextDelta, ID: "t", Text: "Done. "},
+			{Type: agent.PartTextDelta, ID: "t", Text: strings.Join(told, "; ")},
+			{Type: agent.PartFinish, FinishReason: agent.FinishStop, Usage: usage},
+		}
+	}
+	var parts []agent.ModelPart
+	for i, tool := range req.Tools {
+		id := fmt.Sprint(i)
+		parts = append(parts,
+			agent.ModelPart{Type: agent.PartToolInputStart, ID: id, ToolName: tool.Name, ProviderCallID: "call_" + id},
+			agent.ModelPart{Type: agent.PartToolInputDelta, ID: id, Text: `{"orderId":`},
+			agent.ModelPart{Type: agent.PartToolInputDelta, ID: id, Text: `"42"}`},
+			agent.ModelPart{Type: agent.PartToolInputEnd, ID: id})
+	}
+	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: agent.FinishToolCalls, Usage: usage})
+}
