@@ -28,4 +28,5 @@ func TestHeldCallRunsAfterApproval(t *testing.T) {
 	if n := w.Effects.Of(call.String()); n != 1 {
 		t.Errorf("the refund ran %d times, want once", n)
 	}
+	w.Check(true)
 }

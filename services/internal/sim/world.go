@@ -388,3 +388,9 @@ func (w *World) AwaitAsk(call events.CallID, within time.Duration) events.CallHe
 
 // RawJSON is a literal as arguments.
 func RawJSON(s string) json.RawMessage { return json.RawMessage(s) }
+
+// Check applies the log's invariants to what the world has stored.
+func (w *World) Check(settled bool) jetstreamtest.Report {
+	w.T.Helper()
+	return jetstreamtest.Check(w.T, w.Conn, jetstreamtest.CheckOptions{GateKeys: w.GateKeys(), Effects: w.Effects.All(), Settled: settled})
+}

@@ -1,0 +1,470 @@
+package jetstreamtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// CheckOptions say what the checker may rely on.
+type CheckOptions struct {
+	// GateKeys are the public keys of the gates. Nil: signatures are not looked at.
+	GateKeys events.Keys
+	// Effects counts, by toolCallId, what tools did outside of the log. Nil: not looked at.
+	Effects map[string]int
+	// Settled says that faults have stopped and the services had time: every run must have ended or wait for people.
+	Settled bool
+}
+
+// Report counts what a log holds: kinds of facts, outcomes, decisions. A suite of which a branch was never reached can
+// tell by it.
+type Report map[string]int
+
+// Add sums another report up.
+func (r Report) Add(other Report) {
+	for k, v := range other {
+		r[k] += v
+	}
+}
+
+// Check reads the whole log and the bucket of suspended runs and fails the test for every invariant that does not hold.
+// Its rules are those of jetstream/model, over real facts.
+func Check(t testing.TB, conn *jetstream.Conn, o CheckOptions) Report {
+	t.Helper()
+	facts, err := readLog(t.Context(), conn)
+	if err != nil {
+		t.Fatalf("read the log: %v", err)
+	}
+	report, broken := Verify(facts, o)
+	if o.Settled {
+		broken = append(broken, checkSettled(t.Context(), conn, facts)...)
+	}
+	for _, b := range broken {
+		t.Error(b)
+	}
+	return report
+}
+
+func readLog(ctx context.Context, conn *jetstream.Conn) ([]events.Event, error) {
+	var facts []events.Event
+	for seq := uint64(0); ; {
+		e, err := conn.NextFact(ctx, seq, conn.Namespace().RunAll())
+		if errors.Is(err, jetstream.ErrNotFound) {
+			return facts, nil
+		}
+		if err != nil && e.Place.Kind != events.KindProbe { // a probe is no event of the catalogue
+			return nil, err
+		}
+		seq = e.Seq
+		if e.Place.Kind != events.KindProbe {
+			facts = append(facts, e)
+		}
+	}
+}
+
+// Verify applies the invariants to a log, in order of its sequences, and says which do not hold.
+func Verify(facts []events.Event, o CheckOptions) (Report, []string) {
+	l := newLog(facts, o)
+	for _, f := range facts {
+		l.report[string(f.Place.Kind)]++
+	}
+	for _, run := range sortedKeys(l.main) {
+		l.checkMain(run)
+	}
+	for _, call := range sortedKeys(l.calls) {
+		l.checkCall(call)
+	}
+	l.checkEffects()
+	return l.report, l.broken
+}
+
+// history is a log, by chains.
+type history struct {
+	o      CheckOptions
+	main   map[string][]events.Event // by run
+	calls  map[string][]events.Event // by toolCallId
+	report Report
+	broken []string
+}
+
+func newLog(facts []events.Event, o CheckOptions) *history {
+	l := &history{o: o, main: map[string][]events.Event{}, calls: map[string][]events.Event{}, report: Report{}}
+	for _, f := range facts {
+		switch {
+		case f.Place.IsMain():
+			l.main[f.Place.Run] = append(l.main[f.Place.Run], f)
+		case f.Place.Kind == events.KindVote || f.Place.Kind == events.KindRefused || f.Place.Kind == events.KindLate ||
+			f.Place.Kind == events.KindProbe:
+		default:
+			id := f.Place.CallID().String()
+			l.calls[id] = append(l.calls[id], f)
+		}
+	}
+	return l
+}
+
+func (l *history) fail(invariant, format string, args ...any) {
+	l.broken = append(l.broken, invariant+": "+fmt.Sprintf(format, args...))
+}
+
+func data[T any](l *history, e events.Event) T {
+	d, err := events.Data[T](e)
+	if err != nil {
+		l.fail("I10", "%s does not decode: %v", e.Place.Subject(), err)
+	}
+	return d
+}
+
+// checkMain checks the main chain of a run: order, settled steps, one end that comes last (I4, I7, S1, S8, S9).
+func (l *history) checkMain(run string) {
+	prev := events.Kind("")
+	step, cancelled := 0, false
+	var planned []events.CallPlanned
+	for _, f := range l.main[run] {
+		if !events.MayFollow(prev, f.Place.Kind) {
+			l.fail("I4", "run %s: %s follows %q", run, f.Place.Kind, prev)
+		}
+		prev = f.Place.Kind
+		switch f.Place.Kind {
+		case events.KindStep:
+			d := data[events.StepFinished](l, f)
+			if f.Place.N != step+1 || d.Step != f.Place.N {
+				l.fail("I7", "run %s: step %d after step %d", run, f.Place.N, step)
+			}
+			l.settledBefore(run, step, planned, f)
+			if cancelled = cancelled || l.anyCancelled(run, step, planned); cancelled {
+				l.fail("S9", "run %s takes step %d after a cancel closed a call", run, f.Place.N)
+			}
+			step, planned = f.Place.N, d.Calls
+		case events.KindEnd:
+			d := data[events.RunEnded](l, f)
+			l.report["run:"+string(d.Outcome)]++
+			l.settledBefore(run, step, planned, f)
+			if d.Outcome == events.RunCompleted && l.anyCancelled(run, step, planned) {
+				l.fail("S9", "run %s completed after a cancel closed a call", run)
+			}
+			l.nothingAfter(run, f)
+		default:
+		}
+	}
+}
+
+// settledBefore demands one result for every call of a step before the fact that follows it.
+func (l *history) settledBefore(run string, step int, planned []events.CallPlanned, next events.Event) {
+	for i := range planned {
+		id := events.CallID{Run: run, Step: step, Index: i + 1}.String()
+		if r, ok := l.result(id); !ok || r.Seq > next.Seq {
+			l.fail("I4", "call %s has no result before %s (seq %d)", id, next.Place.Subject(), next.Seq)
+		}
+	}
+}
+
+func (l *history) anyCancelled(run string, step int, planned []events.CallPlanned) bool {
+	for i := range planned {
+		id := events.CallID{Run: run, Step: step, Index: i + 1}.String()
+		if r, ok := l.result(id); ok {
+			d := data[events.CallFinished](l, r)
+			if d.Outcome == events.OutcomeCancelled && d.Cancel != nil && d.Cancel.RunID == run {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (l *history) result(id string) (events.Event, bool) {
+	for _, f := range l.calls[id] {
+		if f.Place.Kind == events.KindResult {
+			return f, true
+		}
+	}
+	return events.Event{}, false
+}
+
+// nothingAfter demands that no fact of any chain of the run is stored after its end.
+func (l *history) nothingAfter(run string, end events.Event) {
+	for _, f := range l.main[run] {
+		if f.Seq > end.Seq {
+			l.fail("S1", "run %s: %s is stored after the end", run, f.Place.Kind)
+		}
+	}
+	for id, chain := range l.calls {
+		if call, err := events.ParseCallID(id); err != nil || call.Run != run {
+			continue
+		}
+		if last := chain[len(chain)-1]; last.Seq > end.Seq {
+			l.fail("S1", "call %s: %s is stored after the end of its run", id, last.Place.Kind)
+		}
+	}
+}
+
+// checkCall checks the chain of a call (I1, I2, I4, I5, I10; S2 to S7).
+func (l *history) checkCall(id string) {
+	c := chain{l: l, id: id}
+	for _, f := range l.calls[id] {
+		if f.Carried {
+			if f.Place.Kind != c.prev.Place.Kind {
+				l.fail("I4", "call %s: a carried %s follows %s", id, f.Place.Kind, c.prev.Place.Kind)
+			}
+			c.prev = f
+			continue
+		}
+		if !events.MayFollow(c.prev.Place.Kind, f.Place.Kind) {
+			l.fail("I4", "call %s: %s (seq %d) follows %q (seq %d)", id, f.Place.Kind, f.Seq, c.prev.Place.Kind, c.prev.Seq)
+		}
+		c.check(f)
+		c.prev = f
+	}
+}
+
+// chain is a call's chain up to a fact.
+type chain struct {
+	l        *history
+	id       string
+	prev     events.Event
+	ask      events.CallHeld
+	answer   events.CallAnswered
+	release  events.CallReleased
+	goSeq    uint64
+	claimSeq uint64
+	asked    bool
+}
+
+func (c *chain) check(f events.Event) {
+	switch f.Place.Kind {
+	case events.KindAsk:
+		c.checkAsk(f)
+	case events.KindAnswer:
+		c.checkAnswer(f)
+	case events.KindGo:
+		c.checkGo(f)
+	case events.KindClaim:
+		c.checkClaim(f)
+	case events.KindSuspend:
+		d := data[events.CallSuspended](c.l, f)
+		c.l.report["suspend:"+d.Reason]++
+	case events.KindResult:
+		c.checkResult(f)
+	default:
+	}
+}
+
+func (c *chain) verify(f events.Event) {
+	if c.l.o.GateKeys == nil {
+		return
+	}
+	if err := c.l.o.GateKeys.VerifyFact(f); err != nil {
+		c.l.fail("I1", "call %s: %s (seq %d): %v", c.id, f.Place.Kind, f.Seq, err)
+	}
+}
+
+func (c *chain) checkAsk(f events.Event) {
+	c.verify(f)
+	d := data[events.CallHeld](c.l, f)
+	c.l.report["ask:"+string(d.Kind)]++
+	want := 0
+	if c.asked || c.goSeq > 0 {
+		want = c.lastRound() + 1
+	}
+	if d.Round != want {
+		c.l.fail("I2", "call %s: an ask of round %d, want %d", c.id, d.Round, want)
+	}
+	if c.prev.Place.Kind == events.KindClaim && (d.Kind != events.AskInDoubt || c.release.Effect.Repeatable()) {
+		c.l.fail("S5", "call %s: an ask of kind %s (%s tool) follows a claim", c.id, d.Kind, c.release.Effect)
+	}
+	c.ask, c.asked = d, true
+	c.fingerprint(d.Round, d.ToolID, d.ToolVersion, d.InputSchemaDigest, d.Args, d.Fingerprint)
+}
+
+func (c *chain) lastRound() int {
+	if c.asked {
+		return max(c.ask.Round, c.release.Round)
+	}
+	return c.release.Round
+}
+
+func (c *chain) fingerprint(round int, tool, version, schema string, args []byte, got string) {
+	call, err := events.ParseCallID(c.id)
+	if err != nil {
+		c.l.fail("I7", "call %s: %v", c.id, err)
+		return
+	}
+	want := events.Frozen{Namespace: c.prevNamespace(), RunID: call.Run, ToolCallID: c.id, Round: round, ToolID: tool,
+		ToolVersion: version, InputSchemaDigest: schema, Args: args}.Fingerprint()
+	if got != want {
+		c.l.fail("I10", "call %s, round %d: fingerprint %s is not that of its bytes", c.id, round, got)
+	}
+}
+
+func (c *chain) prevNamespace() events.Namespace { return c.l.calls[c.id][0].Place.Namespace }
+
+func (c *chain) checkAnswer(f events.Event) {
+	c.verify(f)
+	d := data[events.CallAnswered](c.l, f)
+	c.l.report["answer:"+string(d.Decision)]++
+	if d.Round != c.ask.Round || d.Fingerprint != c.ask.Fingerprint {
+		c.l.fail("I2", "call %s: the answer is for round %d, the ask has %d", c.id, d.Round, c.ask.Round)
+	}
+	switch {
+	case d.Decision != events.Expired && !c.ask.Takes(d.Decision):
+		c.l.fail("S4", "call %s: %s answers an ask of kind %s", c.id, d.Decision, c.ask.Kind)
+	case d.Decision != events.Expired && d.At.After(c.ask.ExpiresAt):
+		c.l.fail("I1", "call %s: decided at %s, the ask expired at %s", c.id, d.At, c.ask.ExpiresAt)
+	case d.Decision == events.Expired && d.At.Before(c.ask.ExpiresAt):
+		c.l.fail("I1", "call %s: expired at %s, before its deadline %s", c.id, d.At, c.ask.ExpiresAt)
+	}
+	c.answer = d
+}
+
+func (c *chain) checkGo(f events.Event) {
+	c.verify(f)
+	d := data[events.CallReleased](c.l, f)
+	follows := uint64(0)
+	if c.prev.Place.Kind == events.KindAnswer {
+		follows = c.prev.Seq
+		switch {
+		case c.answer.Decision.Releases():
+			if d.Fingerprint != c.ask.Fingerprint || d.Round != c.ask.Round {
+				c.l.fail("I1", "call %s: the release is not for the bytes that were asked about", c.id)
+			}
+		case c.answer.Decision == events.Edit:
+			if d.Round != c.ask.Round+1 {
+				c.l.fail("I1", "call %s: an edited call is released in round %d, want %d", c.id, d.Round, c.ask.Round+1)
+			}
+		default:
+			c.l.fail("S3", "call %s: released after %s", c.id, c.answer.Decision)
+		}
+	}
+	if d.Follows != follows {
+		c.l.fail("I1", "call %s: the release says that it follows %d, the log says %d", c.id, d.Follows, follows)
+	}
+	c.fingerprint(d.Round, d.ToolID, d.ToolVersion, d.InputSchemaDigest, []byte(d.Args), d.Fingerprint)
+	c.release, c.goSeq, c.claimSeq = d, f.Seq, 0
+}
+
+func (c *chain) checkClaim(f events.Event) {
+	d := data[events.CallClaimed](c.l, f)
+	if d.GoSeq != c.goSeq {
+		c.l.fail("S6", "call %s: a claim of release %d, the last is %d", c.id, d.GoSeq, c.goSeq)
+	}
+	if c.prev.Place.Kind == events.KindClaim {
+		c.l.report["claim:again"]++
+		if !c.release.Effect.Repeatable() {
+			c.l.fail("S6", "call %s: an effectful call is claimed twice for one release", c.id)
+		}
+	}
+	c.claimSeq = f.Seq
+}
+
+func (c *chain) checkResult(f events.Event) {
+	d := data[events.CallFinished](c.l, f)
+	c.l.report["result:"+string(d.Outcome)]++
+	switch d.Outcome {
+	case events.OutcomeOK, events.OutcomeError:
+		if d.Worker != "" && (c.prev.Place.Kind != events.KindClaim || d.ClaimSeq != c.claimSeq) {
+			c.l.fail("S7", "call %s: an outcome of claim %d follows %s %d", c.id, d.ClaimSeq, c.prev.Place.Kind, c.prev.Seq)
+		}
+	case events.OutcomeDeclined, events.OutcomeExpired, events.OutcomeResponded:
+		if c.prev.Place.Kind != events.KindAnswer {
+			c.l.fail("S3", "call %s: %s without an answer", c.id, d.Outcome)
+		}
+	default:
+	}
+}
+
+// checkEffects compares what tools did outside with the releases of their calls (I5, S10).
+func (l *history) checkEffects() {
+	for id, n := range l.o.Effects {
+		releases, effect := 0, events.Effectful
+		for _, f := range l.calls[id] {
+			if f.Place.Kind == events.KindGo && !f.Carried {
+				releases++
+				effect = data[events.CallReleased](l, f).Effect
+			}
+		}
+		if !effect.Repeatable() && n > releases {
+			l.fail("I5", "call %s had its effect %d times for %d releases", id, n, releases)
+		}
+	}
+}
+
+// checkSettled checks liveness once faults have stopped (I12): every run has ended or waits for people, and what waits
+// is in the bucket of suspended runs, with nothing else.
+func checkSettled(ctx context.Context, conn *jetstream.Conn, facts []events.Event) []string {
+	l := newLog(facts, CheckOptions{})
+	open := map[string]bool{} // toolCallIds of open asks
+	for _, run := range sortedKeys(l.main) {
+		chain := l.main[run]
+		if chain[len(chain)-1].Place.Kind == events.KindEnd {
+			continue
+		}
+		held := 0
+		for id, calls := range l.calls {
+			call, err := events.ParseCallID(id)
+			if err != nil || call.Run != run {
+				continue
+			}
+			switch last := calls[len(calls)-1]; last.Place.Kind {
+			case events.KindAsk:
+				open[id] = true
+				held++
+				if last.ExpiryTime.IsZero() {
+					l.fail("I12", "call %s is held without a deadline", id)
+				}
+			case events.KindResult:
+			default:
+				l.fail("I12", "call %s stands still at %s since %s", id, last.Place.Kind, last.Stored.Format(time.RFC3339Nano))
+			}
+		}
+		if held == 0 {
+			l.fail("I12", "run %s stands still at %s", run, chain[len(chain)-1].Place.Subject())
+		}
+	}
+	return append(l.broken, checkEntries(ctx, conn, open)...)
+}
+
+func checkEntries(ctx context.Context, conn *jetstream.Conn, open map[string]bool) []string {
+	keys, err := conn.ListSuspended(ctx, "", "", "")
+	if err != nil {
+		return []string{"I12: list suspended runs: " + err.Error()}
+	}
+	var broken []string
+	listed := map[string]bool{}
+	for _, key := range keys {
+		snap, _, err := conn.Snapshot(ctx, key)
+		if errors.Is(err, jetstream.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			broken = append(broken, "I12: read "+key+": "+err.Error())
+			continue
+		}
+		for _, a := range snap.Asks {
+			listed[a.ToolCallID] = true
+			if !open[a.ToolCallID] {
+				broken = append(broken, "I12: the entry of "+snap.RunID+" lists "+a.ToolCallID+", which is not held")
+			}
+		}
+	}
+	for _, id := range sortedKeys(open) {
+		if !listed[id] {
+			broken = append(broken, "I12: "+id+" is held, and no entry lists it")
+		}
+	}
+	return broken
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
