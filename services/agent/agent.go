@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+// Prefixes of the keys under which a model sees what is not a tool of its own.
+const (
+	AgentPrefix    = "agent-"
+	WorkflowPrefix = "workflow-"
+)
+
+// Agent is a model with instructions and things that it can do. It is data: nothing runs in the program that defines
+// it, and a definition in weir.yaml says the same.
+type Agent struct {
+	ID           string
+	Name         string // for people; default none
+	Description  string // by which the model of a supervisor chooses it
+	Instructions string
+	Model        string // "<provider>/<model>"
+
+	Tools     Tools             // tools written in Go, by key
+	ToolIDs   map[string]string // tools that are registered elsewhere: key → id
+	Agents    map[string]*Agent // sub-agents, by key; the model sees "agent-<key>"
+	Workflows map[string]string // workflows: key → id; the model sees "workflow-<key>"
+
+	ToolChoice  string   // auto (default), none, required or tool:<key>
+	ActiveTools []string // keys that the model may use; nil: all, empty: none
+
+	RequireToolApproval *events.Approval // of every call, beside what each tool asks for; default: nothing
+	Limits              events.Limits    // zero fields have defaults
+
+	ModelSettings   json.RawMessage // an object, such as {"temperature": 0}
+	ProviderOptions json.RawMessage // an object by provider
+}
+
+// Def is the agent as data, as the registry holds it. An agent that is defined wrongly gives an error with the code
+// invalid_definition, or tool_name_collision when two keys look the same to models, and all its issues.
+func (a *Agent) Def() (events.AgentDef, error) {
+	d := events.AgentDef{
+		ID: a.ID, Name: a.Name, Description: a.Description, Instructions: a.Instructions, Model: a.Model,
+		Tools: a.toolIDs(), Agents: a.agentIDs(), Workflows: maps.Clone(a.Workflows), ToolChoice: a.ToolChoice,
+		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
+		ProviderOptions: a.ProviderOptions,
+	}
+	if a.ActiveTools != nil {
+		active := slices.Clone(a.ActiveTools)
+		d.ActiveTools = &active
+	}
+	if a.Limits != (events.Limits{}) {
+		limits := a.Limits
+		d.Limits = &limits
+	}
+	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits))
+	if _, err := SafeNames(a.Keys()); err != nil {
+		if len(issues) == 0 {
+			return d, err
+		}
+		issues = append(issues, events.Issue{Field: "tools", Message: err.Error()})
+	}
+	return d, invalidDefinition("agent "+a.ID, issues)
+}
+
+// Keys are the keys of everything that the agent can do, as its model sees them before they are made safe, in order.
+func (a *Agent) Keys() []string {
+	var keys []string
+	keys = slices.AppendSeq(keys, maps.Keys(a.toolIDs()))
+	for key := range a.Agents {
+		keys = append(keys, AgentPrefix+key)
+	}
+	for key := range a.Workflows {
+		keys = append(keys, WorkflowPrefix+key)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func (a *Agent) toolIDs() map[string]string {
+	ids := maps.Clone(a.ToolIDs)
+	if ids == nil {
+		ids = make(map[string]string, len(a.Tools))
+	}
+	for key, t := range a.Tools {
+		if t != nil {
+			ids[key] = t.Manifest().ID
+		}
+	}
+	return ids
+}
+
+func (a *Agent) agentIDs() map[string]string {
+	if len(a.Agents) == 0 {
+		return nil
+	}
+	ids := make(map[string]string, len(a.Agents))
+	for key, sub := range a.Agents {
+		if sub != nil {
+			ids[key] = sub.ID
+		}
+	}
+	return ids
+}
+
+func (a *Agent) textIssues() []events.Issue {
+	var list []events.Issue
+	if text := idIssue(a.ID); text != "" {
+		list = append(list, events.Issue{Field: "id", Message: text})
+	}
+	if provider, model, ok := strings.Cut(a.Model, "/"); !ok || provider == "" || model == "" {
+		list = append(list, events.Issue{Field: "model", Message: fmt.Sprintf("want provider/model, not %q", a.Model)})
+	}
+	for field, raw := range map[string]json.RawMessage{
+		"modelSettings": a.ModelSettings, "providerOptions": a.ProviderOptions,
+	} {
+		if !absent(raw) && (events.CheckJSON(raw) != nil || strings.TrimSpace(string(raw))[0] != '{') {
+			list = append(list, events.Issue{Field: field, Message: "want a JSON object"})
+		}
+	}
+	return list
+}
+
+func (a *Agent) toolIssues() []events.Issue {
+	var list []events.Issue
+	add := func(field, format string, args ...any) {
+		list = append(list, events.Issue{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	byID := map[string]events.Manifest{}
+	for key, t := range a.Tools {
+		if t == nil {
+			add("tools."+key, "has no tool")
+			continue
+		}
+		if err := Check(t); err != nil {
+			add("tools."+key, "%s", err)
+		}
+		if _, twice := a.ToolIDs[key]; twice {
+			add("tools."+key, "is a key of toolIds too")
+		}
+		m := t.Manifest()
+		if other, ok := byID[m.ID]; ok && !sameManifest(m, other) {
+			add("tools."+key, "another tool of this agent has the id %q", m.ID)
+		}
+		byID[m.ID] = m
+	}
+	for key, sub := range a.Agents {
+		if sub == nil || sub.ID == "" {
+			add("agents."+key, "has no agent with an id")
+		}
+	}
+	for field, ids := range map[string]map[string]string{"toolIds": a.ToolIDs, "workflows": a.Workflows} {
+		for key, id := range ids {
+			if text := idIssue(id); text != "" {
+				add(field+"."+key, "id %s", text)
+			}
+		}
+	}
+	return list
+}
+
+func sameManifest(a, b events.Manifest) bool {
+	x, errX := events.Marshal(a)
+	y, errY := events.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+func (a *Agent) choiceIssues() []events.Issue {
+	var list []events.Issue
+	keys := a.Keys()
+	for _, key := range a.ActiveTools {
+		if !slices.Contains(keys, key) {
+			list = append(list, events.Issue{Field: "activeTools", Message: fmt.Sprintf("no tool has the key %q", key)})
+		}
+	}
+	switch key, named := strings.CutPrefix(a.ToolChoice, "tool:"); {
+	case named && !slices.Contains(keys, key):
+		list = append(list, events.Issue{Field: "toolChoice", Message: fmt.Sprintf("no tool has the key %q", key)})
+	case !named && !slices.Contains([]string{"", "auto", "none", "required"}, a.ToolChoice):
+		message := fmt.Sprintf("want auto, none, required or tool:<key>, not %q", a.ToolChoice)
+		list = append(list, events.Issue{Field: "toolChoice", Message: message})
+	}
+	return list
+}
+
+func limitIssues(l events.Limits) []events.Issue {
+	var list []events.Issue
+	for field, n := range map[string]int{
+		"steps": l.Steps, "tokens": l.Tokens, "failures": l.Failures, "repeats": l.Repeats, "time": int(l.Time),
+	} {
+		if n < 0 {
+			list = append(list, events.Issue{Field: "limits." + field, Message: "must not be negative"})
+		}
+	}
+	return list
+}

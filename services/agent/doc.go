@@ -1,0 +1,56 @@
+// Package agent is what authors of tools and agents write against. It knows no broker: a program that only defines
+// tools links a dozen packages.
+//
+// # A tool
+//
+// [NewTool] makes a tool of a function. Its schemas come from the Go types:
+//
+//	type RefundInput struct {
+//		OrderID string  `json:"orderId"`
+//		Amount  float64 `json:"amount" jsonschema:"exclusiveMinimum=0"`
+//		Note    string  `json:"note,omitempty"`
+//	}
+//
+//	var refund = agent.NewTool("issue_refund", "Refund an order",
+//		func(ctx context.Context, call *agent.Call, in RefundInput) (RefundOutput, error) {
+//			return shop.Refund(ctx, call.IdempotencyKey(), in.OrderID, in.Amount)
+//		},
+//		&agent.ToolOptions{RequireApproval: agent.Always(), Effect: agent.Effectful})
+//
+// What the function may rely on:
+//
+//   - Its arguments fit the input schema and are byte for byte those that people approved, if they were asked. Numbers
+//     in untyped places (any, json.Number) keep every digit. A key fills a field only if it is spelled exactly so.
+//   - ctx ends at the tool's timeout and when the call is cancelled.
+//   - [Call.IdempotencyKey] is the same whenever this call is tried again, and belongs to no other call.
+//   - At most one worker runs it at a time. A worker that dies leaves a call whose effects nobody knows: a read_only or
+//     idempotent tool is simply run again, an effectful one is put before people. Declare the effect that is true.
+//
+// What it returns is the result that the model sees. An error is told to the model, which may try something else; a
+// panic is an error too; [Invalid] says that the arguments are wrong in a way that no schema can express.
+//
+// # Approval
+//
+// [Always] holds every call until people approve it, [When] the calls for which a CEL expression holds. Agents, runs
+// and operators' rules may ask for more, never for less. Waiting costs no worker: the function is not running.
+//
+// # Suspension
+//
+// A function that finds that it needs people returns [Call.Suspend], which is an error, so nothing runs after it:
+//
+//	if in.Amount > 500 && !call.Resumed() {
+//		return RefundOutput{}, call.Suspend(Question{Reason: "over the limit"})
+//	}
+//
+// Once people have answered, the function runs again from its start: [Call.Resumed] is true and [ResumeData] has what
+// they gave, checked against the resume schema. Guard effects before the suspension with the idempotency key.
+//
+// # An agent
+//
+// An [Agent] is a model with instructions and things to do. It is data, and [Agent.Def] is what is registered. Its
+// tools are known to the model by their keys; other agents by "agent-<key>", and each of their runs is one call.
+//
+// # Tests
+//
+// Package agenttest runs a tool without any of the rest, and has a scripted model.
+package agent

@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+// Defaults of tools.
+const (
+	DefaultVersion      = "1"
+	DefaultTimeout      = 5 * time.Minute
+	DefaultStartTimeout = 5 * time.Minute
+	DefaultMaxAttempts  = 5
+)
+
+// Tool is something that an agent can do. Most are made by [NewTool]; other implementations go through [Checked].
+type Tool interface {
+	// Manifest is everything about the tool but its code.
+	Manifest() events.Manifest
+	// Run executes one call. The result is JSON. A *Suspension, also a wrapped one, suspends the call; any other error
+	// is its outcome. Run may be called by several goroutines at once.
+	Run(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error)
+}
+
+// Tools are the tools of an agent, by the keys under which its model knows them.
+type Tools map[string]Tool
+
+// ToolOptions say more about a tool. Each zero field has the default that its comment names.
+type ToolOptions struct {
+	Title           string           // for people; default none
+	Version         string           // changes when the tool does something else; default "1"
+	Effect          events.Effect    // what running a call twice would do; default Effectful
+	RequireApproval *events.Approval // Always, Never or When; default: only if others ask for it
+	Pool            string           // executors that share its calls; default "default"
+
+	Timeout      time.Duration // of one run of the handler; default 5m
+	StartTimeout time.Duration // from release to start; default 5m
+	MaxAttempts  int           // to execute a call; default 5
+	Expires      time.Duration // of its asks; default that of the gate, 168h
+	OnExpiry     string        // what an ask does that expires: "decline" (default) or "fail"
+
+	InputSchema          json.RawMessage // default: that of the input type
+	OutputSchema         json.RawMessage // default: that of the output type
+	SuspendSchema        json.RawMessage // of the payloads of Suspend; default: any
+	ResumeSchema         json.RawMessage // of resume data; default: any
+	RequestContextSchema json.RawMessage // of the run's request context; default: any
+
+	Strict          bool            // ask providers for strict arguments, where they can
+	ProviderOptions json.RawMessage // an object by provider, passed on where the adapter can
+	InputExamples   []any           // examples of arguments for the model; each must fit the input schema
+	ToModelOutput   json.RawMessage // {"jq": "…"}: what the model sees of a result; default: the result
+	Transform       json.RawMessage // {"display": …, "transcript": …}: what people and threads see; default: all
+	Preview         json.RawMessage // what an ask shows of a call
+	Background      json.RawMessage // {"enabled": true}: the run does not wait for calls
+	MCP             json.RawMessage // annotations for MCP clients
+}
+
+// Effects of tools: what running one call a second time would do.
+const (
+	ReadOnly   = events.ReadOnly   // nothing
+	Idempotent = events.Idempotent // nothing, given the same idempotency key
+	Effectful  = events.Effectful  // the same again: people decide when it is in doubt whether a call has run
+)
+
+// NewTool makes a tool of a function. Its schemas come from In and Out unless the options give them: fields without
+// omitempty are required, and `jsonschema:"description=…,enum=…,minimum=…,default=…"` tags say more. fn is called
+// with arguments that fit the input schema, never with others; keys that In does not have are dropped. What fn
+// returns must fit the output schema. A panic in fn is the call's error and ends nothing else.
+//
+// A tool that is defined wrongly does not run; [Check] and [Agent.Def] say what is wrong with it.
+func NewTool[In, Out any](id, description string, fn func(context.Context, *Call, In) (Out, error),
+	o *ToolOptions,
+) Tool {
+	if o == nil {
+		o = &ToolOptions{}
+	}
+	m, issues := o.manifest(id, description)
+	if m.InputSchema == nil {
+		m.InputSchema, issues = derive(inputSchema, reflect.TypeFor[In](), "inputSchema", issues)
+	}
+	if m.OutputSchema == nil {
+		m.OutputSchema, issues = derive(outputSchema, reflect.TypeFor[Out](), "outputSchema", issues)
+	}
+	if fn == nil {
+		issues = append(issues, events.Issue{Field: "fn", Message: "is required"})
+	}
+	m.Source = events.Source{Kind: "go"}
+	m.InputSchema = events.ObjectSchema(m.InputSchema)
+	if canonical, err := events.Canonical(m.InputSchema); err == nil {
+		m.InputSchemaDigest = events.Digest(canonical)
+	}
+	return newChecked(m, func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error) {
+		var in In
+		if err := decode(args, &in); err != nil {
+			return nil, unreadable(err)
+		}
+		out, err := fn(ctx, call, in)
+		if err != nil {
+			return nil, err
+		}
+		return encode(out)
+	}, issues)
+}
+
+func derive(schema func(reflect.Type) (json.RawMessage, error), t reflect.Type, field string, issues []events.Issue,
+) (json.RawMessage, []events.Issue) {
+	raw, err := schema(t)
+	if err != nil {
+		issues = append(issues, events.Issue{Field: field, Message: err.Error()})
+	}
+	return raw, issues
+}
+
+func encode(out any) (json.RawMessage, error) {
+	raw, err := events.Marshal(out)
+	if err != nil {
+		return nil, Errorf(nameError, "the result cannot be encoded: %v", err)
+	}
+	return raw, nil
+}
+
+// unreadable says that arguments fit the schema but not the Go type. The text names the field and no value.
+func unreadable(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return invalidInput(wrong.Field, fmt.Sprintf("does not fit into %s", wrong.Type))
+	}
+	return invalidInput("", "the arguments have a value that the tool does not take")
+}
+
+func (o *ToolOptions) manifest(id, description string) (events.Manifest, []events.Issue) {
+	m := events.Manifest{
+		ID: id, Version: cmp.Or(o.Version, DefaultVersion), Title: o.Title, Description: description,
+		InputSchema: o.InputSchema, OutputSchema: o.OutputSchema, SuspendSchema: o.SuspendSchema,
+		ResumeSchema: o.ResumeSchema, RequestContextSchema: o.RequestContextSchema,
+		Effect: cmp.Or(o.Effect, Effectful), Pool: cmp.Or(o.Pool, events.DefaultPool),
+		Timeout:      events.Duration(cmp.Or(o.Timeout, DefaultTimeout)),
+		StartTimeout: events.Duration(cmp.Or(o.StartTimeout, DefaultStartTimeout)),
+		MaxAttempts:  cmp.Or(o.MaxAttempts, DefaultMaxAttempts),
+		Expires:      events.Duration(o.Expires), OnExpiry: o.OnExpiry, Strict: o.Strict,
+		RequireApproval: o.RequireApproval, ProviderOptions: o.ProviderOptions, ToModelOutput: o.ToModelOutput,
+		Transform: o.Transform, Preview: o.Preview, Background: o.Background, MCP: o.MCP,
+	}
+	if len(o.InputExamples) == 0 {
+		return m, nil
+	}
+	type example struct {
+		Input any `json:"input"`
+	}
+	examples := make([]example, len(o.InputExamples))
+	for i, input := range o.InputExamples {
+		examples[i].Input = input
+	}
+	var err error
+	if m.InputExamples, err = events.Marshal(examples); err != nil {
+		return m, []events.Issue{{Field: "inputExamples", Message: err.Error()}}
+	}
+	return m, nil
+}
