@@ -75,8 +75,6 @@ func (c *Conn) Append(ctx context.Context, g events.Guard, e events.Event) (Appe
 			return Appended{}, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Retry)
-	defer cancel()
 	done, err := a.run(ctx)
 	if err != nil {
 		return done, fmt.Errorf("append %s: %w", e.Place.Subject(), err)
@@ -136,32 +134,39 @@ func guard(msg *nats.Msg, filter string, seq uint64) {
 // run publishes until the outcome is known. Publishing again is always safe: every try carries the guard, so at most
 // one of them is stored.
 func (a *appending) run(ctx context.Context) (Appended, error) {
-	for {
-		seq, err := a.c.publishMsg(ctx, a.msg)
-		if err == nil {
-			return a.stored(seq), nil
-		}
-		if !a.isOpen(err) {
-			return Appended{}, err
-		}
+	seq, err := a.c.publishMsg(ctx, a.msg)
+	if err == nil {
+		return a.stored(seq), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.c.opts.Retry)
+	defer cancel()
+	for isOpen(err) {
 		if !errors.Is(err, errBusy) {
 			done, err := a.readBack(ctx, errors.Is(err, ErrConflict))
 			if err != nil || done.Outcome != 0 {
 				return done, err
 			}
 		}
-		wait := &a.contention
-		if isOutage(err) {
-			wait = &a.outage
-		}
-		if ctxErr := wait.wait(ctx); ctxErr != nil {
+		if ctxErr := a.spacing(err).wait(ctx); ctxErr != nil {
 			return Appended{}, undecided(ctxErr, err)
 		}
+		if seq, err = a.c.publishMsg(ctx, a.msg); err == nil {
+			return a.stored(seq), nil
+		}
 	}
+	return Appended{}, err
+}
+
+// spacing is how long to wait after an error: less for one that others who append have caused.
+func (a *appending) spacing(err error) *spacing {
+	if isOutage(err) {
+		return &a.outage
+	}
+	return &a.contention
 }
 
 // isOpen says that an error of a publish decides nothing.
-func (*appending) isOpen(err error) bool {
+func isOpen(err error) bool {
 	return errors.Is(err, errBusy) || errors.Is(err, ErrConflict) || isOutage(err)
 }
 
@@ -311,7 +316,7 @@ func (c *Conn) checkSize(msg *nats.Msg) error {
 			size += int64(len(name) + len(v) + 4)
 		}
 	}
-	const frame = 16 // "NATS/1.0" and line ends
+	const frame = 12 // "NATS/1.0" and the line ends of it and of the last header
 	if size += frame; limit > 0 && size > limit {
 		return fmt.Errorf("%w: %d bytes with headers, the server takes %d", ErrTooLarge, size, limit)
 	}
@@ -320,9 +325,7 @@ func (c *Conn) checkSize(msg *nats.Msg) error {
 
 // publishMsg publishes once and waits for the ack.
 func (c *Conn) publishMsg(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	try, cancel := context.WithTimeout(ctx, tryTime)
-	defer cancel()
-	reply, err := c.request(try, msg)
+	reply, err := c.requestWithin(ctx, tryTime, msg)
 	if err == nil && c.opts.Hooks.LoseReply != nil && c.opts.Hooks.LoseReply(msg.Subject) {
 		err = fmt.Errorf("%w: reply lost by a test", ErrTimeout)
 	}

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
+
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/jetstream/embedded"
@@ -93,3 +96,23 @@ func stored(t *testing.T, c *jetstream.Conn, g events.Guard, e events.Event) eve
 }
 
 func call(run string) events.CallID { return events.CallID{Run: run, Step: 1, Index: 1} }
+
+// rawConn connects past this package.
+func rawConn(t *testing.T, srv *embedded.Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(srv.InProcess()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func rawJS(t *testing.T, srv *embedded.Server) natsjs.JetStream {
+	t.Helper()
+	js, err := natsjs.New(rawConn(t, srv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}

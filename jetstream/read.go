@@ -2,12 +2,14 @@ package jetstream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 
 	"github.com/weirkeeper/weir/events"
 )
@@ -47,13 +49,20 @@ func (m storedMsg) header() (nats.Header, error) {
 func (c *Conn) getOnce(ctx context.Context, stream string, which msgGet) (storedMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	var answer struct {
-		Message *storedMsg `json:"message"`
-	}
-	if err := c.call(ctx, "STREAM.MSG.GET."+stream, which, &answer); err != nil {
+	reply, err := c.ask(ctx, "STREAM.MSG.GET."+stream, which)
+	if err != nil {
 		return storedMsg{}, err
 	}
-	if answer.Message == nil {
+	var answer struct { // decoded in one go: it is on the path of every decision
+		Error   *natsjs.APIError `json:"error"`
+		Message *storedMsg       `json:"message"`
+	}
+	switch err := json.Unmarshal(reply, &answer); {
+	case err != nil:
+		return storedMsg{}, fmt.Errorf("%w: answer of the server: %w", ErrUnavailable, err)
+	case answer.Error != nil:
+		return storedMsg{}, mapAPIError(answer.Error)
+	case answer.Message == nil:
 		return storedMsg{}, fmt.Errorf("%w: answer without a message", ErrUnavailable)
 	}
 	return *answer.Message, nil
@@ -78,14 +87,18 @@ func (c *Conn) persistFor(ctx context.Context, limit time.Duration, try func(con
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	again := outage
+	var last error
 	for {
 		err := try(ctx)
-		if err == nil || ctx.Err() != nil || !isOutage(err) {
+		switch {
+		case err == nil || !isOutage(err):
+			return err
+		case last != nil && ctx.Err() != nil: // cut short: the one before says more
+			return last
+		case again.wait(ctx) != nil:
 			return err
 		}
-		if again.wait(ctx) != nil {
-			return err
-		}
+		last = err
 	}
 }
 

@@ -1,0 +1,147 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+// RunState is what the log says about a run: the fold of its facts, and the last fact of its main chain, which is
+// the one to follow. Everything comes from the leader. The state begins with main.start, or, when that has aged out,
+// with the last carry; ErrNotFound means that the run is unknown or has aged out.
+func (c *Conn) RunState(ctx context.Context, run string) (*events.State, events.Event, error) {
+	head, err := c.Last(ctx, c.ns.MainOf(run))
+	if err != nil {
+		return nil, head, fmt.Errorf("state of run %s: %w", run, err)
+	}
+	main, err := c.mainFacts(ctx, head)
+	if err != nil {
+		return nil, head, fmt.Errorf("state of run %s: %w", run, err)
+	}
+	st, err := c.fold(ctx, main)
+	if err != nil {
+		return nil, head, fmt.Errorf("state of run %s: %w", run, err)
+	}
+	return st, head, nil
+}
+
+// mainFacts are the facts of a main chain up to its head, beginning with the start or the last carry.
+func (c *Conn) mainFacts(ctx context.Context, head events.Event) ([]events.Event, error) {
+	switch p := head.Place; p.Kind {
+	case events.KindStart, events.KindCarry:
+		return []events.Event{head}, nil
+	case events.KindStep:
+		places := []events.Place{c.ns.Start(p.Run)}
+		for n := 1; n < p.N; n++ {
+			places = append(places, c.ns.Step(p.Run, n))
+		}
+		facts, err := c.Facts(ctx, places...)
+		if err != nil {
+			return nil, err
+		}
+		if facts[0].ID != "" { // whatever aged out is older, so nothing after it has
+			return append(facts, head), nil
+		}
+	}
+	return c.walk(ctx, head)
+}
+
+// walk reads a main chain one by one from its oldest fact. It is for chains whose subjects cannot be foretold: those
+// that have ended, and those whose start has aged out.
+func (c *Conn) walk(ctx context.Context, head events.Event) ([]events.Event, error) {
+	var facts []events.Event
+	for from := uint64(1); ; {
+		e, err := c.fact(ctx, msgGet{NextBy: head.Place.Chain(), Seq: from})
+		if err != nil {
+			return nil, err
+		}
+		if e.Place.Kind == events.KindCarry {
+			facts = nil // it holds everything before it
+		}
+		facts = append(facts, e)
+		if e.Seq >= head.Seq {
+			return facts, nil
+		}
+		from = e.Seq + 1
+	}
+}
+
+// fold applies facts of a main chain and the results of the calls that they ask for.
+func (c *Conn) fold(ctx context.Context, main []events.Event) (*events.State, error) {
+	st, err := events.NewState(main[0])
+	if errors.Is(err, events.ErrOutOfOrder) { // neither start nor carry: what came before has aged out
+		return nil, fmt.Errorf("%w: the log begins with %s", ErrNotFound, main[0].Place.Kind)
+	}
+	if err != nil {
+		return nil, err
+	}
+	results, err := c.results(ctx, st, main)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range main {
+		if i > 0 {
+			if err := st.Apply(e); err != nil {
+				return nil, err
+			}
+		}
+		for _, result := range results[i] {
+			if err := st.Apply(result); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return st, nil
+}
+
+// results reads, for each fact of the main chain, the results of its calls that are there; for the first, of those
+// that are still open in the state it begins with.
+func (c *Conn) results(ctx context.Context, st *events.State, main []events.Event) ([][]events.Event, error) {
+	var places []events.Place
+	var of []int // index in main of each place
+	for i, e := range main {
+		calls, err := callsOf(e)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			calls = st.Open()
+		}
+		for _, token := range calls {
+			call, err := events.CallOf(e.Place.Run, token)
+			if err != nil {
+				return nil, err
+			}
+			places, of = append(places, c.ns.Call(call, events.KindResult)), append(of, i)
+		}
+	}
+	facts, err := c.Facts(ctx, places...)
+	if err != nil {
+		return nil, err
+	}
+	results := make([][]events.Event, len(main))
+	for i, e := range facts {
+		if e.ID != "" {
+			results[of[i]] = append(results[of[i]], e)
+		}
+	}
+	return results, nil
+}
+
+// callsOf are the tokens of the calls that a step asks for.
+func callsOf(e events.Event) ([]string, error) {
+	if e.Place.Kind != events.KindStep {
+		return nil, nil
+	}
+	step, err := events.Data[events.StepFinished](e)
+	if err != nil {
+		return nil, err
+	}
+	calls := make([]string, len(step.Calls))
+	for i := range calls {
+		calls[i] = events.CallID{Run: e.Place.Run, Step: e.Place.N, Index: i + 1}.Token()
+	}
+	return calls, nil
+}
