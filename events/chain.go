@@ -103,45 +103,70 @@ func (p Place) IsMain() bool {
 }
 
 // Subject is the stored name of the fact.
-func (p Place) Subject() string { return p.Namespace.root() + p.tail() }
+func (p Place) Subject() string {
+	var room [subjectRoom]byte
+	return string(p.append(p.Namespace.append(room[:0])))
+}
 
 // Ingest is the name under which a service publishes the fact; the stream stores it as [Place.Subject].
-func (p Place) Ingest() string { return p.Namespace.root() + "put." + p.tail() }
+func (p Place) Ingest() string {
+	var room [subjectRoom]byte
+	return string(p.append(append(p.Namespace.append(room[:0]), "put."...)))
+}
 
-func (p Place) tail() string {
-	run := "run." + runToken(p.Run)
+// subjectRoom is what nearly every subject fits in, so that building one allocates only the text.
+const subjectRoom = 256
+
+func (ns Namespace) append(b []byte) []byte {
+	return append(append(append(b, "weir."...), ns...), '.')
+}
+
+func (p Place) append(b []byte) []byte {
 	switch p.Kind {
 	case KindStart, KindEnd:
-		return run + ".main." + string(p.Kind)
+		return join(b, "run", runToken(p.Run), "main", string(p.Kind))
 	case KindStep, KindCarry:
-		return run + ".main." + string(p.Kind) + "." + strconv.Itoa(p.N)
+		return strconv.AppendInt(append(join(b, "run", runToken(p.Run), "main", string(p.Kind)), '.'), int64(p.N), 10)
 	case KindGo:
-		return run + ".call." + p.Call + ".go." + p.Pool + "." + p.Tool
+		return join(b, "run", runToken(p.Run), "call", p.Call, "go", p.Pool, p.Tool)
 	case KindVote, KindRefused, KindLate:
-		return run + "." + string(p.Kind) + "." + p.Call + "." + p.Key
+		return join(b, "run", runToken(p.Run), string(p.Kind), p.Call, p.Key)
 	case KindProbe:
-		return "run." + TokenProbe + "." + p.Call + "." + p.Key
+		return join(b, "run", TokenProbe, p.Call, p.Key)
 	case KindUse:
-		return "grant." + p.Key + ".use." + runToken(p.Run) + "=" + p.Call
+		return append(append(join(b, "grant", p.Key, "use", runToken(p.Run)), '='), p.Call...)
 	default:
-		return run + ".call." + p.Call + "." + string(p.Kind)
+		return join(b, "run", runToken(p.Run), "call", p.Call, string(p.Kind))
 	}
+}
+
+func join(b []byte, tokens ...string) []byte {
+	for i, t := range tokens {
+		if i > 0 {
+			b = append(b, '.')
+		}
+		b = append(b, t...)
+	}
+	return b
 }
 
 // Chain is the filter that covers the facts of which the server lets exactly one follow another: the run's main
 // chain, the call's chain, or the fact's own subject for what stands beside the chains. All facts of a chain use
 // this identical string, because servers in a cluster compare filters of appends under way as text.
 func (p Place) Chain() string {
+	var room [subjectRoom]byte
+	b := p.Namespace.append(room[:0])
 	switch {
 	case p.IsMain():
-		return p.Namespace.MainOf(p.Run)
+		b = join(b, "run", runToken(p.Run), "main", ">")
 	case p.Kind == KindVote || p.Kind == KindRefused || p.Kind == KindLate || p.Kind == KindProbe:
-		return p.Subject()
+		b = p.append(b)
 	case p.Kind == KindUse:
-		return p.Namespace.root() + "grant." + p.Key + ".>"
+		b = join(b, "grant", p.Key, ">")
 	default:
-		return p.Namespace.root() + "run." + runToken(p.Run) + ".call." + p.Call + ".>"
+		b = join(b, "run", runToken(p.Run), "call", p.Call, ">")
 	}
+	return string(b)
 }
 
 // ParsePlace reads the stored subject of a fact.

@@ -160,6 +160,12 @@ func ParseNamespace(s string) (Namespace, error) {
 	return Namespace(s), nil
 }
 
+// below is a subject of the namespace: its tokens, joined.
+func (ns Namespace) below(tokens ...string) string {
+	var room [subjectRoom]byte
+	return string(join(ns.append(room[:0]), tokens...))
+}
+
 func (ns Namespace) root() string { return "weir." + string(ns) + "." }
 
 // Names of streams and buckets, without the namespace.
@@ -185,17 +191,17 @@ func (ns Namespace) Store(name string) string { return "weir_" + string(ns) + "_
 
 // InStart is where a principal asks for a run of an agent; [TokenTool] as agent starts a single tool.
 func (ns Namespace) InStart(principal, agent string) string {
-	return ns.root() + "in.start." + nameToken(principal) + "." + nameToken(agent)
+	return ns.below("in.start", nameToken(principal), nameToken(agent))
 }
 
 // InCancel is where a principal asks for the end of a run.
 func (ns Namespace) InCancel(principal, run string) string {
-	return ns.root() + "in.cancel." + nameToken(principal) + "." + runToken(run)
+	return ns.below("in.cancel", nameToken(principal), runToken(run))
 }
 
 // InDecide is where a principal decides a held call.
 func (ns Namespace) InDecide(principal string, call CallID) string {
-	return ns.root() + "in.decide." + nameToken(principal) + "." + runToken(call.Run) + "." + call.Token()
+	return ns.below("in.decide", nameToken(principal), runToken(call.Run), call.Token())
 }
 
 // InGrant is where a principal asks for a standing approval, or takes one back.
@@ -260,22 +266,22 @@ func (ns Namespace) InVerb(verb string) string {
 }
 
 // Chunk is where the chunks of a run are stored.
-func (ns Namespace) Chunk(run string) string { return ns.root() + "chunk." + runToken(run) }
+func (ns Namespace) Chunk(run string) string { return ns.below("chunk", runToken(run)) }
 
 // Chunks covers the chunks of every run.
 func (ns Namespace) Chunks() string { return ns.root() + "chunk.*" }
 
 // Live is where stored chunks of a run are republished.
-func (ns Namespace) Live(run string) string { return ns.root() + "live." + runToken(run) }
+func (ns Namespace) Live(run string) string { return ns.below("live", runToken(run)) }
 
 // LiveTarget is the republish target of the chunks stream: the run's token is kept.
 func (ns Namespace) LiveTarget() string { return ns.root() + "live.{{wildcard(1)}}" }
 
 // TimerSet is where a timer is scheduled; setting the same id again replaces it.
-func (ns Namespace) TimerSet(id string) string { return ns.root() + "timer.set." + Token(id) }
+func (ns Namespace) TimerSet(id string) string { return ns.below("timer.set", Token(id)) }
 
 // TimerFire is where a timer fires.
-func (ns Namespace) TimerFire(id string) string { return ns.root() + "timer.fire." + Token(id) }
+func (ns Namespace) TimerFire(id string) string { return ns.below("timer.fire", Token(id)) }
 
 // Timers covers timers that are set and those that fired; TimersFired only the latter.
 func (ns Namespace) Timers() string { return ns.root() + "timer.>" }
@@ -370,10 +376,10 @@ func (ns Namespace) EveryBeside(kind Kind) string {
 }
 
 // MainOf covers the main chain of one run; it is that chain's filter.
-func (ns Namespace) MainOf(run string) string { return ns.root() + "run." + runToken(run) + ".main.>" }
+func (ns Namespace) MainOf(run string) string { return ns.below("run", runToken(run), "main.>") }
 
 // CallsOf covers all call chains of one run.
-func (ns Namespace) CallsOf(run string) string { return ns.root() + "run." + runToken(run) + ".call.>" }
+func (ns Namespace) CallsOf(run string) string { return ns.below("run", runToken(run), "call.>") }
 
 // AuditTransforms folds the log's subjects into 16, one rule per depth.
 func (ns Namespace) AuditTransforms() (from []string, to string) {
