@@ -140,7 +140,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return service.All(ctx,
 		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, live) },
 		s.conn.Consume(events.StreamRuns, Name, jetstream.Handler{
-			Handle: s.onFact, Abandon: s.abandonFact, Concurrency: s.cfg.Concurrency, Batch: 256}),
+			Handle: s.onFact, Abandon: s.abandonFact, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency, Batch: 256}),
 		s.conn.Consume(events.StreamInbox, Name, jetstream.Handler{
 			Handle: s.onRequest, Malformed: s.onMalformed, Concurrency: s.cfg.Concurrency, Batch: 256}),
 		s.conn.Consume(events.StreamTimers, Name, jetstream.Handler{

@@ -231,7 +231,7 @@ func (s *Service) tellSuspended(ctx context.Context, ask events.CallHeld) error 
 		if err != nil {
 			return jetstream.Final(err)
 		}
-		last, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
+		last, err := s.last(ctx, call)
 		switch {
 		case errors.Is(err, jetstream.ErrNotFound):
 			return nil
@@ -255,22 +255,4 @@ func ignoreMissing(err error) error {
 		return nil
 	}
 	return err
-}
-
-// tampered ends a call whose chain holds a fact that no gate wrote: nothing of it runs, and people are alarmed.
-func (s *Service) tampered(ctx context.Context, r *run, fact events.Event, why error) error {
-	call := fact.Place.CallID()
-	s.log.Error("tampering: a fact that no gate signed", "runId", call.Run, "toolCallId", call.String(),
-		"kind", string(fact.Place.Kind), "seq", fact.Seq, "error", why)
-	d := events.CallFinished{ToolCallID: call.String(), RunID: call.Run, Outcome: events.OutcomeBlocked,
-		Reason: string(events.CodeTampering), Foreign: fact.Seq,
-		Error: &events.ToolError{Name: string(events.CodeTampering), Message: "the call's record was tampered with"}}
-	last, _, err := s.add(ctx, s.ns.Call(call, events.KindResult), fact, d)
-	if err != nil {
-		return err
-	}
-	if err := s.takeOut(ctx, r, call.String(), everyRound); err != nil {
-		return err
-	}
-	return s.show(ctx, last)
 }

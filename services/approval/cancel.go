@@ -58,18 +58,18 @@ func (s *Service) endRun(ctx context.Context, id string, cause events.CancelCaus
 		switch {
 		case errors.Is(err, jetstream.ErrNotFound):
 			head = events.Event{}
+		case errors.Is(err, jetstream.ErrTampered) && head.Seq > 0:
+			cause.End, cause.Code, cause.Reason = events.RunFailed, events.CodeTampering, "the run's record was tampered with"
+			head.Place = s.ns.End(id)
 		case err != nil:
 			return fmt.Errorf("read head of %s: %w", id, err)
 		case head.Place.Kind == events.KindEnd:
 			return nil
 		}
-		var st *events.State
-		if head.ID != "" {
-			if st, err = s.closeCalls(ctx, id, head, cause); err != nil {
-				return err
-			}
+		if err := s.closeCalls(ctx, head, cause); err != nil {
+			return err
 		}
-		last, ours, err := s.add(ctx, s.ns.End(id), head, endOf(id, st, cause))
+		last, ours, err := s.add(ctx, s.ns.End(id), head, s.endOf(ctx, id, cause))
 		if err != nil {
 			return ignoreGone(err)
 		}
@@ -79,34 +79,55 @@ func (s *Service) endRun(ctx context.Context, id string, cause events.CancelCaus
 	}
 }
 
-// closeCalls gives every open call of the step at head its cancelled result, which fences each.
-func (s *Service) closeCalls(ctx context.Context, id string, head events.Event, cause events.CancelCause) (*events.State, error) {
-	st, at, err := s.conn.RunState(ctx, id)
+// closeCalls gives every open call of the step at head, or of the carry there, its cancelled result, which fences each.
+func (s *Service) closeCalls(ctx context.Context, head events.Event, cause events.CancelCause) error {
+	calls, err := callsAt(head)
 	if err != nil {
-		return nil, fmt.Errorf("read state of %s: %w", id, err)
+		return err
 	}
-	if at.Seq != head.Seq {
-		return st, nil // the run went on: the end will be refused, and the next round sees the new step
-	}
-	for _, c := range st.Calls {
-		if c.State == events.CallSettled {
-			continue
+	for token, toolName := range calls {
+		call, err := events.CallOf(head.Place.Run, token)
+		if err != nil {
+			return jetstream.Final(err)
 		}
-		call, err := events.CallOf(id, c.C)
+		if err := s.closeCall(ctx, call, toolName, head, cause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// callsAt are the calls that may be open at a main fact, with the names of their tools.
+func callsAt(head events.Event) (map[string]string, error) {
+	calls := map[string]string{}
+	switch {
+	case head.ID == "":
+	case head.Place.Kind == events.KindStep:
+		d, err := events.Data[events.StepFinished](head)
 		if err != nil {
 			return nil, jetstream.Final(err)
 		}
-		if err := s.closeCall(ctx, call, c.Planned.ToolName, head, cause); err != nil {
-			return nil, err
+		for i, c := range d.Calls {
+			calls[events.CallID{Step: d.Step, Index: i + 1}.Token()] = c.ToolName
+		}
+	case head.Place.Kind == events.KindCarry:
+		d, err := events.Data[events.RunCarried](head)
+		if err != nil {
+			return nil, jetstream.Final(err)
+		}
+		for _, c := range d.State.Calls {
+			if c.State != events.CallSettled {
+				calls[c.C] = c.Planned.ToolName
+			}
 		}
 	}
-	return st, nil
+	return calls, nil
 }
 
 // closeCall appends a call's cancelled result. When it loses it reads on: a call that has just ended keeps its result.
 func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName string, step events.Event, cause events.CancelCause) error {
 	for {
-		last, err := s.conn.Last(ctx, s.ns.Call(call, events.KindResult).Chain())
+		last, err := s.last(ctx, call)
 		switch {
 		case errors.Is(err, jetstream.ErrNotFound):
 			last = none(step)
@@ -165,13 +186,13 @@ func (s *Service) cancelCall(ctx context.Context, d jetstream.Delivery, in event
 }
 
 // endOf is the end that a cancel is due to bring. A run that has not started has nothing else to say.
-func endOf(id string, st *events.State, cause events.CancelCause) events.RunEnded {
+func (s *Service) endOf(ctx context.Context, id string, cause events.CancelCause) events.RunEnded {
 	d := events.RunEnded{RunID: id, Outcome: orDefault(cause.End, events.RunCancelled), FinishReason: "cancelled", Cancel: &cause}
 	if d.Outcome == events.RunFailed {
 		d.FinishReason = "error"
 		d.Error = &events.Error{Code: cause.Code, Message: orDefault(cause.Reason, "the run failed: "+string(cause.Code)), RunID: id}
 	}
-	if st != nil {
+	if st, err := s.current(ctx, id); err == nil {
 		d.AgentID, d.ThreadID, d.ResourceID, d.Step = st.AgentID, st.ThreadID, st.ResourceID, st.Step
 		d.Usage = st.Counters.Usage
 	}

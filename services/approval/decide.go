@@ -44,7 +44,7 @@ func (s *Service) onDecision(ctx context.Context, d jetstream.Delivery, in event
 	case refusal != nil:
 		return s.refuse(ctx, d, in, call, refusal)
 	}
-	head, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
+	head, err := s.last(ctx, call)
 	if errors.Is(err, jetstream.ErrNotFound) || err == nil && head.Place.Kind == events.KindSuspend {
 		return s.notYet(ctx, d, in, call)
 	}

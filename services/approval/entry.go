@@ -193,7 +193,7 @@ func (s *Service) mendEntry(ctx context.Context, r *run) error {
 		if err != nil {
 			return jetstream.Final(err)
 		}
-		last, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
+		last, err := s.last(ctx, call)
 		if err != nil && !errors.Is(err, jetstream.ErrNotFound) {
 			return err
 		}

@@ -21,7 +21,7 @@ func (s *Service) onTimer(ctx context.Context, d jetstream.Delivery) error {
 	if err != nil {
 		return jetstream.Final(err)
 	}
-	head, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
+	head, err := s.last(ctx, call)
 	if errors.Is(err, jetstream.ErrNotFound) {
 		return nil
 	}

@@ -228,7 +228,7 @@ func (s *Service) sweepEntry(ctx context.Context, snap *events.Snapshot, now tim
 		if err != nil {
 			return err
 		}
-		last, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
+		last, err := s.last(ctx, call)
 		if err != nil {
 			return ignoreMissing(err)
 		}

@@ -118,7 +118,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.conn.Consume(events.StreamInbox, Name, jetstream.Handler{
 			Handle: s.onRequest, Malformed: s.onMalformed, Concurrency: s.cfg.Concurrency}),
 		s.conn.Consume(events.StreamRuns, Name, jetstream.Handler{
-			Handle: s.onFact, Abandon: s.abandon, Concurrency: s.cfg.Concurrency}),
+			Handle: s.onFact, Abandon: s.abandon, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency}),
 		s.sweep)
 }
 
@@ -166,6 +166,9 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 		return nil
 	}
 	st, err := s.state(ctx, head)
+	if errors.Is(err, jetstream.ErrTampered) {
+		return s.giveUp(ctx, d.Event, events.Errorf(events.CodeTampering, "the run's record was tampered with"))
+	}
 	if err != nil {
 		return err
 	}
@@ -294,21 +297,38 @@ func (s *Service) heardEnd(end events.Place) {
 	}
 }
 
-// abandon ends a run whose turn cannot be handled, so that it does not stand still: directly when no call is open, else
-// by asking the gate, which closes the calls first.
+// abandon ends a run whose turn cannot be handled, so that it does not stand still.
 func (s *Service) abandon(ctx context.Context, d jetstream.Delivery, cause error) error {
-	run := d.Event.Place.Run
-	why := events.Errorf(events.CodeDeliveryExhausted, "the planner could not go on: %v", cause)
-	st, head, err := s.conn.RunState(ctx, run)
-	if err == nil && st.Ended == "" && st.Settled() {
-		return s.end(ctx, st, head, *failedEnd(st, why))
+	return s.giveUp(ctx, d.Event, events.Errorf(events.CodeDeliveryExhausted, "the planner could not go on: %v", cause))
+}
+
+// onForeign ends a run in whose record somebody has put a message that is no fact of Weir's.
+func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte, cause error) error {
+	p, err := events.ParsePlace(d.Subject)
+	if err != nil {
+		return jetstream.Final(cause)
 	}
-	if err == nil && st.Ended != "" {
+	s.log.Error("tampering: a fact that no service of Weir wrote", "runId", p.Run, "subject", d.Subject, "error", cause)
+	why := events.Errorf(events.CodeTampering, "the run's record was tampered with")
+	if err := s.giveUp(ctx, events.Event{Place: p}, why); err != nil {
+		return err
+	}
+	return jetstream.Final(cause)
+}
+
+// giveUp ends a run as failed: directly when no call is open, else by asking the gate, which closes the calls first.
+func (s *Service) giveUp(ctx context.Context, fact events.Event, why *events.Error) error {
+	run := fact.Place.Run
+	st, head, err := s.conn.RunState(ctx, run)
+	switch {
+	case err == nil && st.Ended != "":
 		return nil
+	case err == nil && st.Settled():
+		return s.end(ctx, st, head, *failedEnd(st, why))
 	}
 	subject := s.ns.InCancel(events.TokenPlanner, run)
 	e, err := s.origin.Request(subject, run, events.CancelRequested{RunID: run, End: string(events.RunFailed),
-		Code: why.Code, Reason: why.Message}, d.Event)
+		Code: why.Code, Reason: why.Message}, fact)
 	if err != nil {
 		return err
 	}

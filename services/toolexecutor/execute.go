@@ -99,6 +99,15 @@ func (s *Service) block(ctx context.Context, release events.Event, rel events.Ca
 	return nil
 }
 
+// onForeign blocks a call into whose chain somebody has put a release that is no event of Weir's.
+func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte, cause error) error {
+	p, err := events.ParsePlace(d.Subject)
+	if err == nil {
+		err = s.block(ctx, events.Event{Place: p, Seq: d.Event.Seq}, events.CallReleased{}, cause)
+	}
+	return jetstream.Final(errors.Join(cause, err))
+}
+
 // again handles a release that was delivered before: somebody, perhaps this process, may have claimed the call.
 func (s *Service) again(ctx context.Context, release events.Event, h host, rel events.CallReleased) error {
 	last, err := s.conn.Last(ctx, release.Place.Chain())

@@ -1,0 +1,80 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// kindForeign stands for the kind of a stored message that is no fact of Weir's.
+const kindForeign events.Kind = "foreign"
+
+// last is the last fact of a call's chain. A message there that no service of Weir wrote is tampering: the call gets
+// its blocked result first, which is then what stands last.
+func (s *Service) last(ctx context.Context, call events.CallID) (events.Event, error) {
+	chain := s.ns.Call(call, events.KindResult).Chain()
+	e, err := s.conn.Last(ctx, chain)
+	if !errors.Is(err, jetstream.ErrTampered) || e.Place.Kind == events.KindResult {
+		if errors.Is(err, jetstream.ErrTampered) {
+			err = nil // the chain is closed, and its planner ends the run
+		}
+		return e, err
+	}
+	if err := s.closeForeign(ctx, call, e, err); err != nil {
+		return events.Event{}, err
+	}
+	return s.conn.Last(ctx, chain)
+}
+
+// tampered ends a call whose chain holds a fact that no gate wrote: nothing of it runs, and people are alarmed.
+func (s *Service) tampered(ctx context.Context, r *run, fact events.Event, why error) error {
+	call := fact.Place.CallID()
+	if err := s.closeForeign(ctx, call, fact, why); err != nil {
+		return err
+	}
+	return s.takeOut(ctx, r, call.String(), everyRound)
+}
+
+// closeForeign appends a call's blocked result after a message that is not what its place calls for.
+func (s *Service) closeForeign(ctx context.Context, call events.CallID, fact events.Event, why error) error {
+	s.log.Error("tampering: a fact that no service of Weir wrote", "runId", call.Run, "toolCallId", call.String(),
+		"kind", string(fact.Place.Kind), "seq", fact.Seq, "error", why)
+	if fact.Place.Kind == "" || fact.Place.CallID() != call {
+		fact.Place = s.ns.Call(call, kindForeign)
+	}
+	d := events.CallFinished{ToolCallID: call.String(), RunID: call.Run, Outcome: events.OutcomeBlocked,
+		Reason: string(events.CodeTampering), Foreign: fact.Seq,
+		Error: &events.ToolError{Name: string(events.CodeTampering), Message: "the call's record was tampered with"}}
+	last, _, err := s.add(ctx, s.ns.Call(call, events.KindResult), fact, d)
+	if err != nil {
+		return ignoreGone(err)
+	}
+	return s.show(ctx, last)
+}
+
+// onForeign handles a message of the log that is no event of its place: the call or run that it was slipped into ends.
+func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte, cause error) error {
+	p, err := events.ParsePlace(d.Subject)
+	if err != nil {
+		return jetstream.Final(cause)
+	}
+	if !p.IsMain() {
+		if p.Kind == events.KindSuspend {
+			if _, err := s.last(ctx, p.CallID()); err != nil && !errors.Is(err, jetstream.ErrNotFound) {
+				return fmt.Errorf("close call %s: %w", p.CallID(), err)
+			}
+		}
+		return jetstream.Final(cause)
+	}
+	if p.Kind != events.KindEnd {
+		err = s.endRun(ctx, p.Run, events.CancelCause{RunID: p.Run, End: events.RunFailed, Code: events.CodeTampering,
+			By: Name, Reason: "the run's record was tampered with"})
+	}
+	if err != nil {
+		return err
+	}
+	return jetstream.Final(cause)
+}
