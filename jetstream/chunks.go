@@ -18,9 +18,10 @@ import (
 const (
 	// maxFlying is how many chunks of a run may be on their way to the stream.
 	maxFlying = 256
-	// chunkPatience is how long a publisher waits for room among them. It is paid once: until an ack comes, what does
-	// not fit is dropped at once, because a run does not wait for its watchers.
-	chunkPatience = 250 * time.Millisecond
+	// chunkPatience is how long a publisher that finds no room among them waits for an ack of any run. As long as acks
+	// come, it is only slowed down. Without one, it drops what does not fit, at once from then on until one comes,
+	// because a run does not wait for its watchers.
+	chunkPatience = time.Second
 	// chunkAckTime is after how long a chunk without an ack counts as lost.
 	chunkAckTime = 5 * time.Second
 	// chunkSweep is after how many chunks those without an ack are looked for.
@@ -33,11 +34,13 @@ type chunkAcks struct {
 	failed error
 	prefix string // of the subjects on which acks come in; the number of the chunk follows
 
-	mu     sync.Mutex
-	number uint64
-	flying map[uint64]flyingChunk
-	lines  map[string]*chunkLine // by run, while something of it is on its way
-	lost   uint64
+	mu      sync.Mutex
+	number  uint64
+	flying  map[uint64]flyingChunk
+	lines   map[string]*chunkLine // by run, while something of it is on its way
+	lost    uint64
+	ackedAt time.Time // when the last ack came
+	stalled bool      // none came for as long as a publisher has patience
 }
 
 type flyingChunk struct {
@@ -47,11 +50,10 @@ type flyingChunk struct {
 
 // chunkLine is what is on its way of one run.
 type chunkLine struct {
-	run     string
-	flying  int
-	stalled bool          // no ack came for as long as a publisher has patience
-	err     error         // why the last lost chunk was lost
-	moved   chan struct{} // closed when something arrived; nil when nobody waits
+	run    string
+	flying int
+	err    error         // why the last lost chunk was lost
+	moved  chan struct{} // closed when something arrived; nil when nobody waits
 }
 
 // PublishChunk sends a chunk on its way to the readers of its run. Chunks of one run arrive in the order of the calls.
@@ -143,20 +145,9 @@ func (a *chunkAcks) take(ctx context.Context, run string) (uint64, error) {
 		line = &chunkLine{run: run}
 		a.lines[run] = line
 	}
-	if line.flying >= maxFlying && !line.stalled {
-		if err := a.await(ctx, line, chunkPatience, func() bool { return line.flying < maxFlying }); err != nil {
-			if ctx.Err() != nil {
-				return 0, ctx.Err()
-			}
-			line.stalled = true
-		}
-	}
-	if line.flying >= maxFlying {
-		a.expire()
-	}
-	if line.flying >= maxFlying {
+	if err := a.makeRoom(ctx, line); err != nil {
 		a.lost++
-		return 0, fmt.Errorf("%w: %d chunks wait for the stream", ErrUnavailable, line.flying)
+		return 0, err
 	}
 	if a.number++; a.number%chunkSweep == 0 {
 		a.expire()
@@ -165,6 +156,25 @@ func (a *chunkAcks) take(ctx context.Context, run string) (uint64, error) {
 	line.flying++
 	a.flying[a.number] = flyingChunk{line, time.Now()}
 	return a.number, nil
+}
+
+// makeRoom waits until another chunk of the line may be on its way.
+func (a *chunkAcks) makeRoom(ctx context.Context, line *chunkLine) error {
+	for began := time.Now(); line.flying >= maxFlying; {
+		quiet := min(time.Since(began), time.Since(a.ackedAt))
+		if a.stalled || quiet >= chunkPatience {
+			a.stalled = true
+			if a.expire(); line.flying < maxFlying {
+				return nil
+			}
+			return fmt.Errorf("%w: %d chunks wait for the stream", ErrUnavailable, line.flying)
+		}
+		err := a.await(ctx, line, chunkPatience-quiet, func() bool { return line.flying < maxFlying })
+		if err != nil && ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // await waits until a line is as wanted, without the lock. It returns an error when the limit or ctx came first.
@@ -208,10 +218,11 @@ func (a *chunkAcks) land(number uint64, err error) {
 	delete(a.flying, number)
 	line := f.line
 	line.flying--
-	line.stalled = false
 	if err != nil {
 		a.lost++
 		line.err = err
+	} else {
+		a.ackedAt, a.stalled = time.Now(), false
 	}
 	if line.flying == 0 && a.lines[line.run] == line {
 		delete(a.lines, line.run)

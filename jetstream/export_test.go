@@ -19,3 +19,6 @@ func (c *Conn) Feeds() int {
 
 // Subscriptions is how many subscriptions the connection has.
 func (c *Conn) Subscriptions() int { return c.nc.NumSubscriptions() }
+
+// Sent is how many messages the connection has sent.
+func (c *Conn) Sent() uint64 { return c.nc.Stats().OutMsgs }

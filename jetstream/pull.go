@@ -17,8 +17,9 @@ import (
 const (
 	// pullExpires ends a pull request at the server, so that those of a dead process go away.
 	pullExpires = 30 * time.Second
-	// pullBeat is how often the server shows that a waiting pull request is known to it.
-	pullBeat = 10 * time.Second
+	// pullBeat is how often the server shows that a waiting pull request is known to it. A new leader of the consumer
+	// tells by itself, so this is only for what is lost without a word.
+	pullBeat = 15 * time.Second
 	// defaultAckWait is the server's.
 	defaultAckWait = 30 * time.Second
 	// maxFailures bounds the counters of failed messages.
@@ -54,6 +55,7 @@ type loop struct {
 	next     string         // where pull requests go
 	inbox    string         // where messages come
 	look     chan struct{}  // something is wrong with the consumer: look at it
+	busy     chan struct{}  // something is held: keep it alive
 
 	mu       sync.Mutex
 	ready    bool           // the consumer is there
@@ -75,7 +77,7 @@ func newLoop(c *Conn, store, consumer string, h Handler) *loop {
 		conn: c, h: h, store: store, stream: stream, consumer: consumer,
 		origin: &events.Origin{Namespace: c.ns, Service: c.opts.Name},
 		next:   c.api + "CONSUMER.MSG.NEXT." + stream + "." + consumer,
-		inbox:  c.nc.NewInbox(), look: make(chan struct{}, 1),
+		inbox:  c.nc.NewInbox(), look: make(chan struct{}, 1), busy: make(chan struct{}, 1),
 		held: map[*held]bool{}, failures: map[uint64]int{}, ackWait: defaultAckWait,
 	}
 }
@@ -216,9 +218,12 @@ func (l *loop) pull() {
 }
 
 // report asks watch to look after the consumer.
-func (l *loop) report() {
+func (l *loop) report() { ring(l.look) }
+
+// ring wakes whoever listens on a channel of one place, now or when they look next.
+func ring(bell chan<- struct{}) {
 	select {
-	case l.look <- struct{}{}:
+	case bell <- struct{}{}:
 	default:
 	}
 }
@@ -240,7 +245,9 @@ func (l *loop) receive(work context.Context, msg *nats.Msg) {
 	defer l.mu.Unlock()
 	l.heardAt = time.Now()
 	l.asked = max(l.asked-1, 0)
-	l.held[m] = true
+	if l.held[m] = true; len(l.held) == 1 {
+		ring(l.busy)
+	}
 	if l.stopped || l.running >= l.h.Concurrency {
 		l.waiting = append(l.waiting, m)
 	} else {
@@ -295,25 +302,33 @@ func (l *loop) done(m *held) *held {
 	return following
 }
 
-// beat keeps everything that is held from being delivered again.
+// beat keeps everything that is held from being delivered again. It rests while nothing is held.
 func (l *loop) beat(ctx context.Context) {
 	for {
-		l.mu.Lock()
-		wait := l.ackWait / 3
-		l.mu.Unlock()
-		timer := time.NewTimer(max(wait, time.Millisecond))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-l.busy:
 		}
-		l.mu.Lock()
-		for m := range l.held {
-			l.answer(m, workBody)
+		for held := true; held; held = l.sign() {
+			l.mu.Lock()
+			wait := l.ackWait / 3
+			l.mu.Unlock()
+			if pause(ctx, wait) != nil {
+				return
+			}
 		}
-		l.mu.Unlock()
 	}
+}
+
+// sign gives a sign of life for each message that is held, and reports whether there are any.
+func (l *loop) sign() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for m := range l.held {
+		l.answer(m, workBody)
+	}
+	return len(l.held) > 0
 }
 
 // drain lets handlers finish and gives back the rest.
