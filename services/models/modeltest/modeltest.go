@@ -1,0 +1,148 @@
+// Package modeltest is the conformance suite of model adapters. An adapter's test says how its provider would tell a
+// Reply and how to read a request of its protocol, and the suite checks everything that must be the same behind every
+// provider:
+//
+//	func TestConformance(t *testing.T) {
+//		modeltest.Exercise(t, modeltest.Provider{Serve: serve, Secret: key})
+//	}
+//
+// Providers are served in process (Transport), so the suite needs no port and can run in fake time.
+package modeltest
+
+import (
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
+)
+
+// Provider is an adapter under test and the double of its provider.
+type Provider struct {
+	// Serve gives a model whose provider answers one request after the other with the replies, the last one for all
+	// that follow. It keeps the requests in log. Nothing may use the network.
+	Serve func(t *testing.T, log *Log, replies ...Reply) agent.Model
+	// Secret is the key that the model sends. It must be in no error.
+	Secret string
+	// NoRequests: there is no provider behind the model, and so neither requests, silence nor keys.
+	NoRequests bool
+}
+
+// Reply is what a provider answers to one request.
+type Reply struct {
+	Reasoning []string // pieces of each, as they are streamed
+	Text      []string
+	Calls     []Call
+	Finish    agent.FinishReason // empty: tool-calls or stop
+	Usage     events.Usage
+	End       End
+
+	// Status, when it is not zero, is the HTTP status of a refusal, and all above is not said.
+	Status     int
+	Message    string
+	RetryAfter time.Duration // whole seconds
+}
+
+// Call is a tool call of a reply.
+type Call struct {
+	ID   string // the provider's; may be empty
+	Name string
+	Args []string // pieces
+}
+
+// End says how a reply ends.
+type End uint8
+
+// Ends of replies.
+const (
+	EndWhole  End = iota
+	EndLimit      // the limit of tokens cut it inside the arguments of the last call
+	EndLost       // the connection was lost after what was said; the last call is not complete
+	EndSilent     // after what was said nothing comes any more, and the connection stays
+)
+
+// Request is what a provider was asked, in no provider's form.
+type Request struct {
+	System   string
+	Messages []Message
+	Tools    []Tool
+	Choice   string // auto, required, tool:<name>, or empty when no tools are offered
+	Body     string // as it was sent
+}
+
+// Message is a message of a request.
+type Message struct {
+	Role   events.Role
+	Text   string
+	Calls  []AskedCall
+	Result string // role tool: the id of the call whose result it is
+}
+
+// AskedCall is a call in a request's history.
+type AskedCall struct{ ID, Name, Args string }
+
+// Tool is a tool that a request offers.
+type Tool struct {
+	Name   string
+	Schema json.RawMessage
+}
+
+// Log are the requests that a provider got.
+type Log struct {
+	mu       sync.Mutex
+	requests []Request
+}
+
+// Add keeps a request.
+func (l *Log) Add(r Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests = append(l.requests, r)
+}
+
+// All are the requests so far.
+func (l *Log) All() []Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Request(nil), l.requests...)
+}
+
+// Exercise runs the whole suite.
+func Exercise(t *testing.T, p Provider) {
+	t.Helper()
+	for _, c := range []struct {
+		name     string
+		requests bool // it needs a provider that is asked
+		run      func(t *testing.T, p Provider)
+	}{
+		{"text", false, testText},
+		{"reasoning", false, testReasoning},
+		{"parallel calls", false, testCalls},
+		{"provider ids are not relied on", false, testProviderIDs},
+		{"a call without arguments", false, testNoArgs},
+		{"a call cut by the limit has no end", false, testLimit},
+		{"a lost connection", false, testLost},
+		{"refusals", false, testRefusals},
+		{"a caller that stops", false, testStop},
+		{"a caller that cancels", false, testCancel},
+		{"silence", true, testSilence},
+		{"secrets", true, testSecrets},
+		{"calls and results are paired", true, testPairing},
+		{"broken transcripts are not sent", true, testBroken},
+		{"history is valid", true, testHistory},
+		{"ids are legal and stable", true, testIDs},
+		{"names and schemas are legal", true, testTools},
+		{"collisions are refused", true, testCollision},
+		{"tool choice", true, testChoice},
+		{"equal requests are equal bytes", true, testSame},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if !c.requests || !p.NoRequests {
+				c.run(t, p)
+			}
+		})
+	}
+}

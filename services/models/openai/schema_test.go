@@ -1,0 +1,106 @@
+package openai
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestParameters(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, schema, want string }{
+		{"absent", ``, `{"type":"object","properties":{}}`},
+		{"null", ` null `, `{"type":"object","properties":{}}`},
+		{"empty", `{}`, `{"type":"object","properties":{}}`},
+		{"an object of anything", `{"type":"object"}`, `{"type":"object","properties":{}}`},
+		{
+			"order and digits stay", `{"type":"object","properties":{"z":{"type":"integer","maximum":9007199254740993},"a":{"pattern":"<&>"}},"required":["z"]}`,
+			`{"type":"object","properties":{"z":{"type":"integer","maximum":9007199254740993},"a":{"pattern":"<&>"}},"required":["z"]}`,
+		},
+		{"no type", `{"properties":{"a":{}}}`, `{"type":"object","properties":{"a":{}}}`},
+		{"nullable", `{"type":["object","null"],"properties":{}}`, `{"type":"object","properties":{}}`},
+		{
+			"dialect and id", `{"$schema":"https://json-schema.org/draft/2020-12/schema","$id":"x","type":"object","properties":{},"$defs":{"d":{}}}`,
+			`{"type":"object","properties":{},"$defs":{"d":{}}}`,
+		},
+		{
+			"a reference", `{"$ref":"#/$defs/in","$defs":{"in":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}}}`,
+			`{"type":"object","$defs":{"in":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]}},"properties":{"a":{"type":"string"}},"required":["a"]}`,
+		},
+		{
+			"all of", `{"allOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"b":{}},"required":["b"]}],"properties":{"c":{}}}`,
+			`{"type":"object","properties":{"c":{},"a":{},"b":{}},"required":["a","b"]}`,
+		},
+		{
+			"one of", `{"oneOf":[{"properties":{"kind":{"const":"x"},"a":{}},"required":["kind","a"]},{"properties":{"kind":{"const":"y"}},"required":["kind"]}]}`,
+			`{"type":"object","properties":{"kind":{"anyOf":[{"const":"x"},{"const":"y"}]},"a":{}},"required":["kind"]}`,
+		},
+		{
+			"either is required", `{"type":"object","properties":{"a":{},"b":{}},"anyOf":[{"required":["a"]},{"required":["b"]}]}`,
+			`{"type":"object","properties":{"a":{},"b":{}}}`,
+		},
+		{
+			"conditions", `{"type":"object","properties":{"a":{}},"if":{},"then":{},"else":{},"not":{},"dependentRequired":{}}`,
+			`{"type":"object","properties":{"a":{}}}`,
+		},
+	} {
+		got, err := parameters(json.RawMessage(test.schema))
+		if err != nil || string(got) != test.want {
+			t.Errorf("%s: got %s, %v\nwant %s", test.name, got, err, test.want)
+		}
+		if again, err := parameters(got); err != nil || string(again) != string(got) {
+			t.Errorf("%s: projected again it is %s, %v", test.name, again, err)
+		}
+	}
+}
+
+func TestParametersRefused(t *testing.T) {
+	t.Parallel()
+	for _, schema := range []string{
+		`[]`, `"x"`, `{`, `false`, `{"type":"array"}`, `{"type":["string","null"]}`, `{"type":7}`, `{"$ref":"#/$defs/gone"}`,
+		`{"$ref":"file:///etc/passwd"}`, `{"$ref":"https://example.com/x"}`, `{"$defs":{"a":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}`,
+		`{"anyOf":{}}`, `{"allOf":[1]}`, `{"properties":[],"allOf":[{"properties":{"a":{}}}]}`,
+	} {
+		if got, err := parameters(json.RawMessage(schema)); err == nil {
+			t.Errorf("parameters(%s) = %s, want an error", schema, got)
+		}
+	}
+}
+
+func TestStrictParameters(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, schema, want string }{
+		{
+			"optional becomes nullable", `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer","default":3},"c":{"enum":["x"],"type":"string"}},"required":["a"]}`,
+			`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":["integer","null"]},"c":{"enum":["x",null],"type":["string","null"]}},"required":["a","b","c"],"additionalProperties":false}`,
+		},
+		{
+			"nested", `{"type":"object","properties":{"list":{"type":"array","items":{"type":"object","properties":{"q":{"type":"number","minimum":0}}}}},"required":["list"]}`,
+			`{"type":"object","properties":{"list":{"type":"array","items":{"type":"object","properties":{"q":{"type":["number","null"],"minimum":0}},"required":["q"],"additionalProperties":false}}},"required":["list"],"additionalProperties":false}`,
+		},
+		{
+			"choices and references", `{"type":"object","properties":{"a":{"$ref":"#/$defs/d"},"b":{"oneOf":[{"const":"<x>"},{"type":"string"}]}},"required":["b"],"$defs":{"d":{"type":"string","minLength":1}}}`,
+			`{"type":"object","properties":{"a":{"anyOf":[{"$ref":"#/$defs/d"},{"type":"null"}]},"b":{"anyOf":[{"const":"<x>"},{"type":"string"}]}},"required":["a","b"],"$defs":{"d":{"type":"string"}},"additionalProperties":false}`,
+		},
+		{
+			"formats", `{"type":"object","properties":{"a":{"type":"string","format":"date-time"},"b":{"type":"string","format":"uri"}},"required":["a","b"]}`,
+			`{"type":"object","properties":{"a":{"type":"string","format":"date-time"},"b":{"type":"string"}},"required":["a","b"],"additionalProperties":false}`,
+		},
+	} {
+		got, err := strictParameters(json.RawMessage(test.schema))
+		if err != nil || string(got) != test.want {
+			t.Errorf("%s: got %s, %v\nwant %s", test.name, got, err, test.want)
+		}
+	}
+	deep := strings.Repeat(`{"type":"array","items":`, 40) + `{"type":"string"}` + strings.Repeat("}", 40)
+	for _, schema := range []string{
+		`{"type":"object","properties":{},"additionalProperties":true}`, `{"type":"object"}`, `{"type":"object","properties":{"a":{}}}`,
+		`{"type":"object","properties":{"a":true}}`, `{"type":"object","properties":{"a":{"type":"string","not":{}}}}`,
+		`{"type":"object","properties":{"a":{"allOf":[]}}}`, `{"type":"object","properties":{},"patternProperties":{}}`,
+		`{"type":"object","properties":{"a":` + deep + `}}`,
+	} {
+		if got, err := strictParameters(json.RawMessage(schema)); err == nil {
+			t.Errorf("strictParameters(%s) = %s, want an error", schema, got)
+		}
+	}
+}

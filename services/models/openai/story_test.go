@@ -1,0 +1,140 @@
+package openai_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"iter"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/models/openai"
+)
+
+var update = flag.Bool("update", false, "write the expected parts of the stories again")
+
+// TestStories plays recorded streams: each file says in prose what a server does, then the bytes that it sends, then
+// the parts that the adapter makes of them.
+func TestStories(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			s := readStory(t, file)
+			c := newClient(t, s.serve, openai.Config{APIKey: testKey})
+			got := describe(c.Stream(t.Context(), hello()))
+			if *update {
+				s.files["parts"] = got
+				s.write(t, file)
+				return
+			}
+			if diff := cmp.Diff(s.files["parts"], got); diff != "" {
+				t.Errorf("parts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// story is a txtar file: a comment and named files.
+type story struct {
+	comment string
+	names   []string
+	files   map[string]string
+}
+
+func readStory(t *testing.T, file string) *story {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &story{files: map[string]string{}}
+	name := ""
+	for line := range strings.Lines(string(raw)) {
+		if n, ok := strings.CutPrefix(line, "-- "); ok && strings.HasSuffix(n, " --\n") {
+			name = strings.TrimSuffix(n, " --\n")
+			s.names = append(s.names, name)
+			continue
+		}
+		if name == "" {
+			s.comment += line
+			continue
+		}
+		s.files[name] += line
+	}
+	return s
+}
+
+func (s *story) write(t *testing.T, file string) {
+	t.Helper()
+	out := s.comment
+	if _, ok := s.files["parts"]; ok && len(s.names) == 1 {
+		s.names = append(s.names, "parts")
+	}
+	for _, name := range s.names {
+		out += "-- " + name + " --\n" + s.files[name]
+	}
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve sends the recording. The file's name says what it is: stream.sse, the same with CRLF line ends (crlf.sse), one
+// whose connection is lost after the last byte (lost.sse), or an answer that is not a stream (answer.json).
+func (s *story) serve(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	name := s.names[0]
+	body := s.files[name]
+	switch name {
+	case "answer.json":
+		w.Header().Set("Content-Type", "application/json")
+	case "crlf.sse":
+		body = "\ufeff" + strings.ReplaceAll(body, "\n", "\r\n")
+	case "lost.sse":
+		body = strings.TrimSuffix(body, "\n")
+	}
+	for len(body) > 0 { // in pieces that respect no border of lines or characters
+		n := min(7, len(body))
+		_, _ = w.Write([]byte(body[:n]))
+		body = body[n:]
+	}
+	if name == "lost.sse" {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// describe writes parts as lines.
+func describe(parts iter.Seq2[agent.ModelPart, error]) string {
+	var out strings.Builder
+	for p, err := range parts {
+		var e *agent.ModelError
+		switch {
+		case errors.As(err, &e):
+			fmt.Fprintf(&out, "error retryable=%v status=%d: %v\n", e.Retryable, e.Status, e.Err)
+		case err != nil:
+			fmt.Fprintf(&out, "error: %v\n", err)
+		case p.Type == agent.PartToolInputStart:
+			fmt.Fprintf(&out, "%s start %q, provider id %q\n", p.ID, p.ToolName, p.ProviderCallID)
+		case p.Type == agent.PartToolInputDelta:
+			fmt.Fprintf(&out, "%s args %s\n", p.ID, p.Text)
+		case p.Type == agent.PartToolInputEnd:
+			fmt.Fprintf(&out, "%s end\n", p.ID)
+		case p.Type == agent.PartFinish:
+			fmt.Fprintf(&out, "finish %s, tokens %d in, %d out, %d in all\n",
+				p.FinishReason, p.Usage.InputTokens, p.Usage.OutputTokens, p.Usage.TotalTokens)
+		default:
+			fmt.Fprintf(&out, "%s %q\n", p.ID, p.Text)
+		}
+	}
+	return out.String()
+}
