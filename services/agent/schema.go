@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,10 +144,8 @@ func opaque(t reflect.Type) bool {
 
 // recursive reports whether t holds itself, so that its schema needs references.
 func recursive(t reflect.Type, above []reflect.Type) bool {
-	for _, a := range above {
-		if a == t {
-			return true
-		}
+	if slices.Contains(above, t) {
+		return true
 	}
 	if opaque(t) {
 		return false
@@ -155,8 +154,8 @@ func recursive(t reflect.Type, above []reflect.Type) bool {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
 		return recursive(t.Elem(), append(above[:len(above):len(above)], t))
 	case reflect.Struct:
-		for i := range t.NumField() {
-			if recursive(t.Field(i).Type, append(above[:len(above):len(above)], t)) {
+		for field := range t.Fields() {
+			if recursive(field.Type, append(above[:len(above):len(above)], t)) {
 				return true
 			}
 		}

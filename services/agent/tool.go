@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,11 +91,7 @@ func NewTool[In, Out any](id, description string, fn func(context.Context, *Call
 		issues = append(issues, events.Issue{Field: "fn", Message: "is required"})
 	}
 	m.Source = events.Source{Kind: "go"}
-	m.InputSchema = events.ObjectSchema(m.InputSchema)
-	if canonical, err := events.Canonical(m.InputSchema); err == nil {
-		m.InputSchemaDigest = events.Digest(canonical)
-	}
-	return newChecked(m, func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error) {
+	return newChecked(Complete(m), func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error) {
 		var in In
 		if err := decode(args, &in); err != nil {
 			return nil, unreadable(err)
@@ -136,14 +131,12 @@ func unreadable(err error) error {
 
 func (o *ToolOptions) manifest(id, description string) (events.Manifest, []events.Issue) {
 	m := events.Manifest{
-		ID: id, Version: cmp.Or(o.Version, DefaultVersion), Title: o.Title, Description: description,
+		ID: id, Version: o.Version, Title: o.Title, Description: description,
 		InputSchema: o.InputSchema, OutputSchema: o.OutputSchema, SuspendSchema: o.SuspendSchema,
 		ResumeSchema: o.ResumeSchema, RequestContextSchema: o.RequestContextSchema,
-		Effect: cmp.Or(o.Effect, Effectful), Pool: cmp.Or(o.Pool, events.DefaultPool),
-		Timeout:      events.Duration(cmp.Or(o.Timeout, DefaultTimeout)),
-		StartTimeout: events.Duration(cmp.Or(o.StartTimeout, DefaultStartTimeout)),
-		MaxAttempts:  cmp.Or(o.MaxAttempts, DefaultMaxAttempts),
-		Expires:      events.Duration(o.Expires), OnExpiry: o.OnExpiry, Strict: o.Strict,
+		Effect: o.Effect, Pool: o.Pool, Timeout: events.Duration(o.Timeout),
+		StartTimeout: events.Duration(o.StartTimeout), MaxAttempts: o.MaxAttempts,
+		Expires: events.Duration(o.Expires), OnExpiry: o.OnExpiry, Strict: o.Strict,
 		RequireApproval: o.RequireApproval, ProviderOptions: o.ProviderOptions, ToModelOutput: o.ToModelOutput,
 		Transform: o.Transform, Preview: o.Preview, Background: o.Background, MCP: o.MCP,
 	}

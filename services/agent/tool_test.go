@@ -386,6 +386,17 @@ func TestCheckedHoldsOtherTools(t *testing.T) {
 	}
 }
 
+func TestCompleteChangesNothingTwice(t *testing.T) {
+	t.Parallel()
+	once := Complete(events.Manifest{ID: "a", Description: "d"})
+	if diff := cmp.Diff(once, Complete(once)); diff != "" {
+		t.Errorf("(-once +twice):\n%s", diff)
+	}
+	if _, err := Checked(foreign{manifest: once}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhenFailsClosed(t *testing.T) {
 	t.Parallel()
 	if got := When(" "); !got.Always {
