@@ -65,6 +65,9 @@ func (c *Conn) PublishChunk(ctx context.Context, origin *events.Origin, ch event
 	if err := c.checkSize(&msg); err != nil {
 		return fmt.Errorf("publish chunk of run %s: %w", ch.RunID, err)
 	}
+	if err := c.opts.Hooks.at(BeforeChunk, msg.Subject); err != nil {
+		return err
+	}
 	if err := c.parts.acks.publish(ctx, c, ch.RunID, &msg); err != nil {
 		return fmt.Errorf("publish chunk of run %s: %w", ch.RunID, err)
 	}

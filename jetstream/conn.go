@@ -75,6 +75,24 @@ type Hooks struct {
 	AfterAppend func(events.Event, Outcome) error
 	// LoseReply tells whether the reply to a publish on this subject is lost on its way, as a network loses it.
 	LoseReply func(subject string) bool
+	// At is called at the other boundaries of a service, with the subject concerned; its error is what happens there
+	// instead. A copy of a service that counts as killed does nothing beyond.
+	At func(boundary, subject string) error
+}
+
+// Boundaries at which [Hooks.At] is called.
+const (
+	BeforeStore  = "store.before" // a write to a bucket or of a timer
+	AfterStore   = "store.after"  // the same, once it is stored and before its writer hears of it
+	BeforeSettle = "settle"       // an acknowledgement, a refusal of a delivery or a sign of life, by the message's subject
+	BeforeChunk  = "chunk"        // a chunk on its way to readers
+)
+
+func (h Hooks) at(boundary, subject string) error {
+	if h.At == nil {
+		return nil
+	}
+	return h.At(boundary, subject)
 }
 
 func (o Options) withDefaults() Options {

@@ -297,6 +297,9 @@ func (l *loop) nak(m *held, after time.Duration) {
 }
 
 func (l *loop) answer(m *held, body []byte) {
+	if l.conn.opts.Hooks.at(BeforeSettle, m.msg.Subject) != nil {
+		return
+	}
 	if err := l.conn.nc.Publish(m.msg.Reply, body); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		l.conn.log.Warn("acknowledgement not sent", "consumer", l.name(), "error", err)
 	}

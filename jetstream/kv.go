@@ -35,6 +35,9 @@ func (c *Conn) storeMsg(ctx context.Context, msg *nats.Msg) (seq uint64, err err
 	if err := c.checkSize(msg); err != nil {
 		return 0, err
 	}
+	if err := c.opts.Hooks.at(BeforeStore, msg.Subject); err != nil {
+		return 0, err
+	}
 	err = c.persist(ctx, func(ctx context.Context) error {
 		for again := contention; ; {
 			if seq, err = c.publishMsg(ctx, msg); !errors.Is(err, errBusy) || again.wait(ctx) != nil {
@@ -42,6 +45,9 @@ func (c *Conn) storeMsg(ctx context.Context, msg *nats.Msg) (seq uint64, err err
 			}
 		}
 	})
+	if err == nil {
+		err = c.opts.Hooks.at(AfterStore, msg.Subject)
+	}
 	return seq, err
 }
 
