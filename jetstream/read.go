@@ -184,6 +184,7 @@ var factTypes = map[events.Kind]string{
 	events.KindVote:    events.TypeOf[events.VoteCast](),
 	events.KindRefused: events.TypeOf[events.DecisionRefused](),
 	events.KindLate:    events.TypeOf[events.OutcomeDelayed](),
+	events.KindProbe:   probeType,
 }
 
 // checkFits holds an event against the place where it was found.
