@@ -133,13 +133,9 @@ func (c *checked) suspension(s *Suspension) error {
 	return s
 }
 
-// invalidArgs makes the result of refused arguments. Secret fields are not quoted, and of a tool whose payloads are
-// transformed nothing is.
+// invalidArgs makes the result of refused arguments. Secret fields are not quoted.
 func (c *checked) invalidArgs(call *Call, args json.RawMessage, err error, started bool) error {
 	quoted := string(events.Mask(c.input, args))
-	if !absent(c.manifest.Transform) {
-		quoted = ""
-	}
 	return &InvalidError{
 		Result: events.InvalidInput(call.ToolName(), err, quoted), Started: started, message: err.Error(),
 	}

@@ -54,10 +54,6 @@ type ToolOptions struct {
 	Strict          bool            // ask providers for strict arguments, where they can
 	ProviderOptions json.RawMessage // an object by provider, passed on where the adapter can
 	InputExamples   []any           // examples of arguments for the model; each must fit the input schema
-	ToModelOutput   json.RawMessage // {"jq": "…"}: what the model sees of a result; default: the result
-	Transform       json.RawMessage // {"display": …, "transcript": …}: what people and threads see; default: all
-	Preview         json.RawMessage // what an ask shows of a call
-	Background      json.RawMessage // {"enabled": true}: the run does not wait for calls
 	MCP             json.RawMessage // annotations for MCP clients
 }
 
@@ -137,8 +133,7 @@ func (o *ToolOptions) manifest(id, description string) (events.Manifest, []event
 		Effect: o.Effect, Pool: o.Pool, Timeout: events.Duration(o.Timeout),
 		StartTimeout: events.Duration(o.StartTimeout), MaxAttempts: o.MaxAttempts,
 		Expires: events.Duration(o.Expires), OnExpiry: o.OnExpiry, Strict: o.Strict,
-		RequireApproval: o.RequireApproval, ProviderOptions: o.ProviderOptions, ToModelOutput: o.ToModelOutput,
-		Transform: o.Transform, Preview: o.Preview, Background: o.Background, MCP: o.MCP,
+		RequireApproval: o.RequireApproval, ProviderOptions: o.ProviderOptions, MCP: o.MCP,
 	}
 	if len(o.InputExamples) == 0 {
 		return m, nil

@@ -50,8 +50,7 @@ func TestB1_1ManifestKeepsOptions(t *testing.T) {
 		OutputSchema: json.RawMessage(`true`), SuspendSchema: json.RawMessage(`{"type":"string"}`),
 		ResumeSchema: json.RawMessage(`{"type":"number"}`), RequestContextSchema: json.RawMessage(`{"type":"object"}`),
 		Strict: true, ProviderOptions: json.RawMessage(`{"openai":{}}`), InputExamples: []any{map[string]any{"b": "x"}},
-		ToModelOutput: json.RawMessage(`{"jq":".x"}`), Transform: json.RawMessage(`{}`), Preview: json.RawMessage(`{}`),
-		Background: json.RawMessage(`{}`), MCP: json.RawMessage(`{}`),
+		MCP: json.RawMessage(`{}`),
 	}
 	tool := NewTool("echo", "d", echo, o)
 	if err := Check(tool); err != nil {
@@ -65,8 +64,7 @@ func TestB1_1ManifestKeepsOptions(t *testing.T) {
 		Effect:            events.Idempotent, Pool: "p", Timeout: events.Duration(time.Second), StartTimeout: events.Duration(time.Minute),
 		Expires: events.Duration(time.Hour), OnExpiry: "fail", MaxAttempts: 2, Strict: true,
 		RequireApproval: &events.Approval{When: "true"}, ProviderOptions: o.ProviderOptions,
-		InputExamples: json.RawMessage(`[{"input":{"b":"x"}}]`), ToModelOutput: o.ToModelOutput, Transform: o.Transform,
-		Preview: o.Preview, Background: o.Background, MCP: o.MCP, Source: events.Source{Kind: "go"},
+		InputExamples: json.RawMessage(`[{"input":{"b":"x"}}]`), MCP: o.MCP, Source: events.Source{Kind: "go"},
 	}
 	if diff := cmp.Diff(want, m); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -134,17 +132,36 @@ func TestB2_7InvalidArgumentsDoNotStart(t *testing.T) {
 		Secret string `json:"password,omitempty"`
 	}
 	never := func(context.Context, *Call, in) (any, error) { t.Error("started"); return nil, nil }
-	for _, o := range []*ToolOptions{nil, {Transform: json.RawMessage(`{"display":{}}`)}} {
-		got := run(t, never, `{"password":"x","n":"many"}`, o)
-		if got.Outcome != events.OutcomeInvalid || got.Started || got.Error != nil {
-			t.Errorf("got %+v", got)
+	got := run(t, never, `{"password":"hush","n":"many"}`, nil)
+	if got.Outcome != events.OutcomeInvalid || got.Started || got.Error != nil {
+		t.Errorf("got %+v", got)
+	}
+	text := string(got.Result)
+	for _, want := range []string{"validation failed for key.", "- n: want integer, got string", `\"many\"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got %s, want %s", text, want)
 		}
-		text := string(got.Result)
-		if !strings.Contains(text, "validation failed for key.") || !strings.Contains(text, "- n: want integer, got string") {
-			t.Errorf("got %s", text)
-		}
-		if quoted := strings.Contains(text, `\"many\"`); quoted != (o == nil) || strings.Contains(text, `"x"`) {
-			t.Errorf("transform %v: %s", o != nil, text)
+	}
+	if strings.Contains(text, "hush") {
+		t.Errorf("a password is quoted: %s", text)
+	}
+}
+
+// What no service of this release applies is refused: a transform that hides nothing is worse than none.
+func TestManifestsOfLaterReleasesAreRefused(t *testing.T) {
+	t.Parallel()
+	form := json.RawMessage(`{"display":{}}`)
+	for field, set := range map[string]func(*events.Manifest){
+		"toModelOutput": func(m *events.Manifest) { m.ToModelOutput = form },
+		"transform":     func(m *events.Manifest) { m.Transform = form },
+		"preview":       func(m *events.Manifest) { m.Preview = form },
+		"hooks":         func(m *events.Manifest) { m.Hooks = form },
+		"background":    func(m *events.Manifest) { m.Background = form },
+	} {
+		m := Complete(events.Manifest{ID: "a", Description: "d"})
+		set(&m)
+		if err := Check(foreign{manifest: m}); err == nil || !strings.Contains(err.Error(), field+": is not supported") {
+			t.Errorf("got %v, want %s refused", err, field)
 		}
 	}
 }
