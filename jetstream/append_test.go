@@ -203,6 +203,9 @@ func TestLostReplies(t *testing.T) {
 	lose.Store(2)
 	lost(t, c, events.After(ask), answer(t, "r"), winner)
 	count(t, c, 4)
+	if err := c.Health(); !errors.Is(err, jetstream.ErrTimeout) {
+		t.Errorf("health after writes that timed out: %v", err)
+	}
 }
 
 // count checks how many facts are in the log.
@@ -481,4 +484,26 @@ func TestAppendUndecided(t *testing.T) {
 	if _, err := c.Append(ctx, events.First(e.Place), e); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+}
+
+// Without a server nothing is concluded, least of all that a fact is absent.
+func TestAppendWithoutServer(t *testing.T) {
+	t.Parallel()
+	srv := jetstreamtest.StartListening(t)
+	c := dial(t, jetstream.Options{Retry: 300 * time.Millisecond}, srv.ClientURL())[0]
+	ensure(t, c, jetstream.Settings{})
+	ask := held(t, c, "r")
+	srv.Shutdown()
+	e := answer(t, "r")
+	got, err := c.Append(t.Context(), events.After(ask), e)
+	if got.Outcome != 0 || !errors.Is(err, jetstream.ErrTimeout) && !errors.Is(err, jetstream.ErrUnavailable) {
+		t.Errorf("append without a server: %s, %v", got.Outcome, err)
+	}
+	if _, err := c.Last(t.Context(), ask.Place.Chain()); err == nil || errors.Is(err, jetstream.ErrNotFound) {
+		t.Errorf("read without a server: %v", err)
+	}
+	jetstreamtest.Restart(t, srv)
+	patient := dial(t, jetstream.Options{}, srv.ClientURL())[0]
+	stored(t, patient, events.After(ask), e) // now, or by the connection that was not heard
+	count(t, patient, 2)
 }

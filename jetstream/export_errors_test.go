@@ -21,3 +21,10 @@ func Differences(t *testing.T, plan any, got map[string]any, fields []string) []
 	}
 	return differences(want, have, fields, nil)
 }
+
+// What errors are mapped to.
+var (
+	MapError = mapError
+	ErrBusy  = errBusy
+	Errors   = mapped
+)
