@@ -1,0 +1,175 @@
+//go:build interop
+
+package openai_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/models/modeltest"
+	"github.com/weirkeeper/weir/services/models/openai"
+)
+
+// clients is the folder that holds the programs of others.
+const clients = "../../cmd/weir/interop"
+
+// startMock starts aimock and returns its address.
+func startMock(t *testing.T) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(clients, "node_modules")); err != nil {
+		t.Fatal("the foreign clients are not installed: run make interop")
+	}
+	fixtures, err := filepath.Abs("testdata/aimock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", "aimock.mjs", fixtures)
+	cmd.Dir, cmd.Stderr = clients, os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close() // it ends by itself
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("aimock did not start: %v", err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// journal are the bodies of the requests that the mock has got, oldest first.
+func journal(t *testing.T, url string) []modeltest.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/__aimock/journal", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var entries []struct {
+		Body json.RawMessage `json:"body"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&entries); err != nil {
+		t.Fatal(err)
+	}
+	var out []modeltest.Request
+	for _, e := range entries {
+		out = append(out, readRequest(t, e.Body))
+	}
+	return out
+}
+
+func asked(prompt string) agent.ModelRequest {
+	return agent.ModelRequest{
+		Model: "gpt-5", Instructions: "Be brief.", Messages: []events.Message{events.TextMessage(events.RoleUser, prompt)},
+		Tools: []agent.ModelTool{
+			{Name: "get_weather", Description: "The weather", InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}}}`)},
+			{Name: "now"},
+		},
+	}
+}
+
+// TestAimock drives the adapter against a mock that others wrote from recordings of the real provider.
+func TestAimock(t *testing.T) {
+	t.Parallel()
+	url := startMock(t)
+	c, err := openai.New(openai.Config{BaseURL: url + "/v1", APIKey: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(req agent.ModelRequest) modeltest.Turn { return modeltest.Collect(t, c.Stream(t.Context(), req)) }
+
+	t.Run("text", func(t *testing.T) {
+		deltas := 0
+		for p, err := range c.Stream(t.Context(), asked("Hello")) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Type == agent.PartTextDelta {
+				deltas++
+			}
+		}
+		got := ask(asked("Hello"))
+		if got.Err != nil || got.Text != "Hello there! How can I help you with your weather questions today?" || got.Reason != agent.FinishStop {
+			t.Errorf("got %+v", got)
+		}
+		if got.Reasoning != "A greeting. Answer in kind." || got.Usage.InputTokens == 0 || got.Usage.OutputTokens == 0 || deltas < 10 {
+			t.Errorf("got %+v in %d deltas", got, deltas)
+		}
+	})
+	t.Run("parallel calls", func(t *testing.T) { testAimockCalls(t, url, ask) })
+	t.Run("a connection that is lost", func(t *testing.T) {
+		got := ask(asked("Cut"))
+		if e := modelError(t, got); !e.Retryable || len(got.Calls) != 1 || got.Calls[0].Ended {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("refusals", func(t *testing.T) {
+		if e := modelError(t, ask(asked("Busy"))); !e.Retryable || e.Status != 429 || e.After != 7*time.Second {
+			t.Errorf("busy: %+v", e)
+		}
+		if e := modelError(t, ask(asked("Nobody expects this"))); e.Retryable || e.Status < 400 {
+			t.Errorf("no fixture: %+v", e)
+		}
+	})
+	t.Run("the limit", func(t *testing.T) {
+		if got := ask(asked("Long")); got.Err != nil || got.Reason != agent.FinishLength {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func testAimockCalls(t *testing.T, url string, ask func(agent.ModelRequest) modeltest.Turn) {
+	req := asked("Compare the weather.")
+	got := ask(req)
+	if got.Err != nil || got.Text != "Let me look at both." || got.Reason != agent.FinishToolCalls || len(got.Calls) != 3 {
+		t.Fatalf("got %+v", got)
+	}
+	want := []string{`{"city":"Rome","station":9007199254740993}`, `{"city":"Oslo, <Norway> & \"fjords\""}`, `{}`}
+	said := events.Message{Role: events.RoleAssistant, Parts: []events.Part{{Type: events.PartText, Text: got.Text}}}
+	results := events.Message{Role: events.RoleTool}
+	for i, call := range got.Calls {
+		if call.Args != want[i] || !call.Ended || call.ProviderID == "" {
+			t.Errorf("call %d = %+v, want arguments %s", i, call, want[i])
+		}
+		id := events.CallID{Run: "r7Kq2", Step: 1, Index: i + 1}.String()
+		said.Parts = append(said.Parts, events.Part{
+			Type: events.PartToolCall, ToolCallID: id, ToolName: call.Name, Args: call.Args, ProviderCallID: call.ProviderID,
+		})
+		results.Parts = append(results.Parts, events.Part{
+			Type: events.PartToolResult, ToolCallID: id, ToolName: call.Name,
+			Output: &events.ModelOutput{Type: events.OutputJSON, Value: json.RawMessage(`{"t":20}`)},
+		})
+	}
+	req.Messages = append(req.Messages, said, results)
+	if got := ask(req); got.Err != nil || got.Text != "Rome is warmer." || got.Usage != (events.Usage{InputTokens: 77, OutputTokens: 5, TotalTokens: 82}) {
+		t.Errorf("got %+v", got)
+	}
+	requests := journal(t, url)
+	last := requests[len(requests)-1]
+	if err := modeltest.Pairing(last.Messages); err != nil || len(last.Messages) != 5 {
+		t.Errorf("the request has %d messages, pairing: %v", len(last.Messages), err)
+	}
+}
