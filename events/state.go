@@ -149,8 +149,11 @@ func stateOf(d RunStarted, e Event) *State {
 }
 
 // Apply folds one more fact in. Facts of calls that hold no result change nothing; a result of an earlier step, or
-// one that is already in, is ignored.
+// one that is already in, is ignored. A fact of another run is an error: a call of a child may have the same token.
 func (s *State) Apply(e Event) error {
+	if e.Place.Run != s.RunID {
+		return fmt.Errorf("%w: %s is of run %q, the state of %q", ErrOutOfOrder, e.Place.Kind, e.Place.Run, s.RunID)
+	}
 	switch e.Place.Kind {
 	case KindStep:
 		return s.applyStep(e)
