@@ -93,13 +93,13 @@ func TestNewRefuses(t *testing.T) {
 func TestConfigPrintsNoSecret(t *testing.T) {
 	t.Parallel()
 	cfg := models.ModelConfig{Provider: "openai", Model: "gpt-5", APIKey: key, Headers: map[string]string{"X": "header-" + key}}
-	var log bytes.Buffer
-	slog.New(slog.NewTextHandler(&log, nil)).Info("start", "model", cfg, "all", models.Config{Models: map[string]models.ModelConfig{"openai": cfg}})
+	var printed bytes.Buffer
+	slog.New(slog.NewTextHandler(&printed, nil)).Info("start", "model", cfg, "all", models.Config{Models: map[string]models.ModelConfig{"openai": cfg}})
 	raw, err := json.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("%v %+v %#v %s %s", cfg, cfg, cfg, raw, log.String())
+	text := fmt.Sprintf("%v %+v %#v %s %s", cfg, cfg, cfg, raw, printed.String())
 	if strings.Contains(text, key) || !strings.Contains(text, "openai/gpt-5") {
 		t.Errorf("printed: %s", text)
 	}

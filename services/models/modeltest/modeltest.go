@@ -22,8 +22,8 @@ import (
 // Provider is an adapter under test and the double of its provider.
 type Provider struct {
 	// Serve gives a model whose provider answers one request after the other with the replies, the last one for all
-	// that follow. It keeps the requests in log. Nothing may use the network.
-	Serve func(t *testing.T, log *Log, replies ...Reply) agent.Model
+	// that follow. It keeps the requests in asked. Nothing may use the network.
+	Serve func(t *testing.T, asked *Log, replies ...Reply) agent.Model
 	// Secret is the key that the model sends. It must be in no error.
 	Secret string
 	// NoRequests: there is no provider behind the model, and so neither requests, silence nor keys.

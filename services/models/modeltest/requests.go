@@ -1,3 +1,4 @@
+//nolint:thelper // subtests, not helpers: a failure is reported where it is
 package modeltest
 
 import (
@@ -18,12 +19,12 @@ import (
 // sent asks once and returns what the provider got.
 func sent(t *testing.T, p Provider, req agent.ModelRequest) Request {
 	t.Helper()
-	log := &Log{}
-	got := Collect(t, p.Serve(t, log, Reply{Text: []string{"Done."}}).Stream(t.Context(), req))
+	asked := &Log{}
+	got := Collect(t, p.Serve(t, asked, Reply{Text: []string{"Done."}}).Stream(t.Context(), req))
 	if got.Err != nil {
 		t.Fatalf("the request was not sent: %v", got.Err)
 	}
-	all := log.All()
+	all := asked.All()
 	if len(all) != 1 {
 		t.Fatalf("%d requests were sent, want one", len(all))
 	}
@@ -148,13 +149,13 @@ func testBroken(t *testing.T, p Provider) {
 		"no results": drop(2), "no calls": drop(1), "an open call at the end": whole[:4],
 		"too few results": fewer, "too many": more, "those of other calls": other,
 	} {
-		log := &Log{}
-		got := Collect(t, p.Serve(t, log, Reply{Text: []string{"Done."}}).Stream(t.Context(), requestOf(messages)))
+		asked := &Log{}
+		got := Collect(t, p.Serve(t, asked, Reply{Text: []string{"Done."}}).Stream(t.Context(), requestOf(messages)))
 		var coded *events.Error
 		if e := modelError(t, got); e.Retryable || !errors.As(e, &coded) || coded.Code != events.CodeTranscriptBroken {
 			t.Errorf("%s: got %v, want %s", name, e, events.CodeTranscriptBroken)
 		}
-		if len(log.All()) > 0 {
+		if len(asked.All()) > 0 {
 			t.Errorf("%s: a request was sent", name)
 		}
 	}

@@ -1,3 +1,4 @@
+//nolint:thelper // subtests, not helpers: a failure is reported where it is
 package modeltest
 
 import (

@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 }
 
 // serve is a server that speaks Chat Completions as OpenAI does.
-func serve(t *testing.T, log *modeltest.Log, replies ...modeltest.Reply) agent.Model {
+func serve(t *testing.T, asked *modeltest.Log, replies ...modeltest.Reply) agent.Model {
 	t.Helper()
 	var n atomic.Int64
 	return newClient(t, func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +35,7 @@ func serve(t *testing.T, log *modeltest.Log, replies ...modeltest.Reply) agent.M
 		if got := r.Header.Get("Authorization"); got != "Bearer "+testKey {
 			t.Errorf("authorization = %q", got)
 		}
-		log.Add(readRequest(t, raw))
+		asked.Add(readRequest(t, raw))
 		reply := replies[min(int(n.Add(1)), len(replies))-1]
 		if reply.Status != 0 {
 			refuse(w, reply)

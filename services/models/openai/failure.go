@@ -148,13 +148,11 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var out *url.Error
-	if errors.As(err, &out) {
+	if out, ok := errors.AsType[*url.Error](err); ok {
 		err = out.Err
 	}
 	retryable := !errors.Is(err, errFrame)
-	var dns *net.DNSError
-	if errors.As(err, &dns) && dns.IsNotFound {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		retryable = false
 	}
 	return &agent.ModelError{Retryable: retryable, Err: fmt.Errorf("%s: %w", c.host, err)}

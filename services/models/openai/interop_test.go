@@ -142,6 +142,7 @@ func TestAimock(t *testing.T) {
 }
 
 func testAimockCalls(t *testing.T, url string, ask func(agent.ModelRequest) modeltest.Turn) {
+	t.Helper()
 	req := asked("Compare the weather.")
 	got := ask(req)
 	if got.Err != nil || got.Text != "Let me look at both." || got.Reason != agent.FinishToolCalls || len(got.Calls) != 3 {

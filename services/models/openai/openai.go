@@ -209,7 +209,7 @@ func (c *Client) send(ctx context.Context, p *prepared, emit func(agent.ModelPar
 	body := &watched{r: resp.Body, idle: idle, limit: c.idle}
 	t := &turn{client: c}
 	if err := t.readBody(body, resp.Header, emit); err != nil {
-		if e := (*agent.ModelError)(nil); errors.As(err, &e) {
+		if _, ok := errors.AsType[*agent.ModelError](err); ok {
 			return err
 		}
 		return c.broken(ctx, silent(quiet, err))

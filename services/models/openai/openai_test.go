@@ -178,7 +178,10 @@ func TestStopEndsRequest(t *testing.T) {
 			<-r.Context().Done()
 			ended = true
 		}, openai.Config{})
-		for range c.Stream(t.Context(), hello()) {
+		for _, err := range c.Stream(t.Context(), hello()) {
+			if err != nil {
+				t.Error(err)
+			}
 			break
 		}
 		synctest.Wait()

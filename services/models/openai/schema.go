@@ -179,7 +179,7 @@ func resolve(root object, ref json.RawMessage) (object, error) {
 		return nil, fmt.Errorf("reference %s is not into this schema", ref)
 	}
 	node := root
-	for _, name := range strings.Split(path[2:], "/") {
+	for name := range strings.SplitSeq(path[2:], "/") {
 		raw, ok := node.get(strings.NewReplacer("~1", "/", "~0", "~").Replace(name))
 		if !ok {
 			return nil, fmt.Errorf("reference %s leads nowhere", ref)
