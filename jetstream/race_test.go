@@ -125,8 +125,8 @@ func TestRaceCatchesWrongGuard(t *testing.T) {
 	srv := jetstreamtest.StartServer(t)
 	c := connect(t, srv, jetstream.Options{})
 	ensure(t, c, jetstream.Settings{})
-	wrong := ownSubject(rawConn(t, srv), c)
-	if _, broken := race(t, []appender{wrong, wrong, wrong, wrong}, 1, held(t, c, "r")); len(broken) == 0 {
+	w := wrong{rawConn(t, srv), c}
+	if _, broken := race(t, []appender{w.ownSubject, w.ownSubject, w.ownSubject, w.ownSubject}, 1, held(t, c, "r")); len(broken) == 0 {
 		t.Error("facts guarded by their own subjects pass the race")
 	}
 }
@@ -244,12 +244,12 @@ func TestThreeReplicas(t *testing.T) {
 		holds(t, writers(8, conns...), 20, held(t, conns[0], "lossy"))
 	})
 	t.Run("busy read as lost is caught", func(t *testing.T) {
-		wrong := make([]appender, 16)
-		for i := range wrong {
-			wrong[i] = busyIsLost(nc, conns[i%len(conns)])
+		careless := make([]appender, 16)
+		for i := range careless {
+			careless[i] = wrong{nc, conns[i%len(conns)]}.busyIsLost
 		}
 		for i := range 20 {
-			if _, broken := race(t, wrong, 50, held(t, conns[0], "wrong"+strconv.Itoa(i))); len(broken) > 0 {
+			if _, broken := race(t, careless, 50, held(t, conns[0], "wrong"+strconv.Itoa(i))); len(broken) > 0 {
 				t.Log("caught:", broken[0])
 				return
 			}
@@ -279,30 +279,31 @@ func raceForFirst(t *testing.T, conns []*jetstream.Conn) {
 	}
 }
 
+// wrong appends as earlier attempts did.
+type wrong struct {
+	nc *nats.Conn
+	c  *jetstream.Conn
+}
+
 // busyIsLost is the mistake that left one run in twenty hanging: an append in flight is taken for the winner, and
 // what can be read at that moment for its fact.
-func busyIsLost(nc *nats.Conn, c *jetstream.Conn) appender {
-	return func(ctx context.Context, g events.Guard, e events.Event) (jetstream.Appended, error) {
-		return appendOnce(ctx, nc, c, e, g.Filter(), g.Seq())
-	}
+func (w wrong) busyIsLost(ctx context.Context, g events.Guard, e events.Event) (jetstream.Appended, error) {
+	return w.appendOnce(ctx, e, g.Filter(), g.Seq())
 }
 
 // ownSubject is the mistake of guarding a fact by its own subject instead of its chain.
-func ownSubject(nc *nats.Conn, c *jetstream.Conn) appender {
-	return func(ctx context.Context, _ events.Guard, e events.Event) (jetstream.Appended, error) {
-		return appendOnce(ctx, nc, c, e, e.Place.Subject(), 0)
-	}
+func (w wrong) ownSubject(ctx context.Context, _ events.Guard, e events.Event) (jetstream.Appended, error) {
+	return w.appendOnce(ctx, e, e.Place.Subject(), 0)
 }
 
 // appendOnce takes whatever refusal comes for the end of the matter.
-func appendOnce(ctx context.Context, nc *nats.Conn, c *jetstream.Conn, e events.Event, filter string, seq uint64,
-) (jetstream.Appended, error) {
+func (w wrong) appendOnce(ctx context.Context, e events.Event, filter string, seq uint64) (jetstream.Appended, error) {
 	msg := nats.NewMsg(e.Place.Ingest())
 	msg.Header.Set("content-type", "application/cloudevents+json")
 	msg.Header.Set("Nats-Expected-Last-Subject-Sequence", strconv.FormatUint(seq, 10))
 	msg.Header.Set("Nats-Expected-Last-Subject-Sequence-Subject", filter)
 	msg.Data = e.Payload
-	reply, err := nc.RequestMsgWithContext(ctx, msg)
+	reply, err := w.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
 		return jetstream.Appended{}, err
 	}
@@ -317,7 +318,7 @@ func appendOnce(ctx context.Context, nc *nats.Conn, c *jetstream.Conn, e events.
 		e.Seq = ack.Seq
 		return jetstream.Appended{Outcome: jetstream.Stored, Last: e}, nil
 	}
-	last, err := c.Last(ctx, e.Place.Chain())
+	last, err := w.c.Last(ctx, e.Place.Chain())
 	if errors.Is(err, jetstream.ErrNotFound) {
 		err = nil
 	}
