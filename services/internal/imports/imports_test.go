@@ -50,9 +50,10 @@ var ours = map[string][]string{
 		"services/internal/rule", "services/internal/service", "services/internal/telemetry",
 	},
 	"services/toolexecutor": {
-		"events", "jetstream", "services/agent", "services/internal/failpoint", "services/internal/jq",
-		"services/internal/service", "services/internal/telemetry",
+		"events", "jetstream", "services/agent", "services/internal/egress", "services/internal/failpoint",
+		"services/internal/jq", "services/internal/lru", "services/internal/service", "services/internal/telemetry",
 	},
+	"services/toolexecutor/tooltest": {"events", "services/agent"},
 	"services/gateway": {
 		"events", "services/client", "services/gateway/console", "services/internal/rule",
 		"services/internal/service", "services/internal/telemetry",
@@ -63,15 +64,19 @@ var ours = map[string][]string{
 	},
 
 	"services/internal/acceptance": {},
-	"services/internal/config":     {"events", "services/internal/jq", "services/internal/rule"},
-	"services/internal/failpoint":  {},
-	"services/internal/imports":    {},
-	"services/internal/jq":         {},
-	"services/internal/lru":        {},
-	"services/internal/rule":       {},
-	"services/internal/service":    {},
-	"services/internal/sim":        {everything},
-	"services/internal/telemetry":  {},
+	"services/internal/config": {
+		"events", "services/agent", "services/internal/egress", "services/internal/jq", "services/internal/rule",
+		"services/models",
+	},
+	"services/internal/egress":    {},
+	"services/internal/failpoint": {},
+	"services/internal/imports":   {},
+	"services/internal/jq":        {},
+	"services/internal/lru":       {},
+	"services/internal/rule":      {},
+	"services/internal/service":   {},
+	"services/internal/sim":       {everything},
+	"services/internal/telemetry": {},
 
 	"services/cmd/weir": {everything},
 }
@@ -80,6 +85,7 @@ var ours = map[string][]string{
 // tests; the product never links them.
 var testkits = []string{
 	"jetstream/jetstreamtest", "services/agent/agenttest", "services/internal/sim", "services/models/modeltest",
+	"services/toolexecutor/tooltest",
 }
 
 // owners says who may import what from outside: module or package prefix → packages, or single files, of ours. The
