@@ -59,7 +59,7 @@ func (p *prompt) addTools(st *events.State, def *definition) *events.Error {
 		p.request.Tools = append(p.request.Tools, agent.ModelTool{Name: names[key], Description: m.Description,
 			InputSchema: m.InputSchema, Strict: m.Strict, ProviderOptions: m.ProviderOptions, InputExamples: m.InputExamples})
 	}
-	p.request.Messages = rename(p.request.Messages, names)
+	p.request.Messages = fit(p.request.Messages, names)
 	if key, ok := strings.CutPrefix(p.request.ToolChoice, "tool:"); ok {
 		p.request.ToolChoice = "tool:" + orElse(names[key], key)
 	}
@@ -70,19 +70,38 @@ func (p *prompt) addTools(st *events.State, def *definition) *events.Error {
 // it with the list of those that are.
 func (p *prompt) key(name string) string { return orElse(p.keys[name], name) }
 
-// rename gives past calls the names under which the model knows their tools now.
-func rename(messages []events.Message, names map[string]string) []events.Message {
-	out := slices.Clone(messages)
-	for i, m := range out {
-		parts := slices.Clone(m.Parts)
-		for j, part := range parts {
-			if part.ToolName != "" {
-				parts[j].ToolName = orElse(names[part.ToolName], orElse(agent.SafeName(part.ToolName), "_"))
+// fit gives past calls the names under which the model knows their tools now, and arguments that any provider takes:
+// what was no JSON object is empty. Empty texts, which some providers refuse, are left out.
+func fit(messages []events.Message, names map[string]string) []events.Message {
+	out := make([]events.Message, 0, len(messages))
+	for _, m := range messages {
+		parts := make([]events.Part, 0, len(m.Parts))
+		for _, part := range m.Parts {
+			if part.Type == events.PartText && part.Text == "" {
+				continue
 			}
+			if part.ToolName != "" {
+				part.ToolName = orElse(names[part.ToolName], orElse(agent.SafeName(part.ToolName), "_"))
+			}
+			if part.Type == events.PartToolCall {
+				part.Args = object(part.Args)
+			}
+			parts = append(parts, part)
 		}
-		out[i].Parts = parts
+		if len(parts) > 0 {
+			out = append(out, events.Message{ID: m.ID, Role: m.Role, Parts: parts})
+		}
 	}
 	return out
+}
+
+// object is a call's arguments as an object; what the model wrote may be none.
+func object(args string) string {
+	raw, err := events.ParseArgs(args, false)
+	if err != nil || len(raw) == 0 || raw[0] != '{' {
+		return "{}"
+	}
+	return string(raw)
 }
 
 // checkPairing checks that every call is answered exactly once, in order, in one message right after it.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
@@ -233,7 +232,7 @@ func (s *Service) claim(ctx context.Context, release, prev events.Event, h host,
 // enter makes the call's context: it ends with the process, at the tool's timeout, and when the call is cancelled.
 func (s *Service) enter(ctx context.Context, rel events.CallReleased) (context.Context, func()) {
 	runCtx, cancel := context.WithCancelCause(ctx)
-	runCtx, stop := context.WithTimeoutCause(runCtx, orElse(time.Duration(rel.Timeout), agent.DefaultTimeout), errTimeout)
+	runCtx, stop := context.WithTimeout(runCtx, orElse(time.Duration(rel.Timeout), agent.DefaultTimeout))
 	s.mu.Lock()
 	s.running[rel.ToolCallID] = cancel
 	s.mu.Unlock()
@@ -246,8 +245,6 @@ func (s *Service) enter(ctx context.Context, rel events.CallReleased) (context.C
 	}
 }
 
-var errTimeout = errors.New("the tool took too long")
-
 // outcome is what came of an attempt: a result, or a suspension.
 type outcome struct {
 	attempt   int
@@ -256,57 +253,18 @@ type outcome struct {
 }
 
 // run calls the tool's handler with exactly the released bytes.
-func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) (out outcome) {
+func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) outcome {
 	began := time.Now()
-	defer func() {
-		if v := recover(); v != nil {
-			s.log.Error("tool panicked", "toolCallId", rel.ToolCallID, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			out = failed(c.Attempt, &agent.PanicError{Value: v})
-		}
-		if out.finished != nil {
-			out.finished.Active = events.Duration(time.Since(began).Round(time.Millisecond))
-		}
-	}()
-	call := agent.NewCall(s.callInfo(rel, c))
-	result, err := h.tool.Run(ctx, call, json.RawMessage(rel.Args))
-	if err != nil {
-		if s, ok := errors.AsType[*agent.Suspension](err); ok {
-			return outcome{attempt: c.Attempt, suspended: &events.CallSuspended{Reason: events.SuspendedByTool,
-				SuspendPayload: s.Payload, ResumeSchema: s.ResumeSchema, ResumeLabel: s.ResumeLabel}}
-		}
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
-			err = cause
-		}
-		return failed(c.Attempt, err)
+	a := agent.Execute(ctx, h.tool, agent.NewCall(s.callInfo(rel, c)), json.RawMessage(rel.Args))
+	if a.Stack != nil {
+		s.log.Error("tool panicked", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "stack", string(a.Stack))
 	}
-	if result == nil {
-		result = json.RawMessage("null")
+	if a.Suspension != nil {
+		return outcome{attempt: c.Attempt, suspended: &events.CallSuspended{Reason: events.SuspendedByTool,
+			SuspendPayload: a.Suspension.Payload, ResumeSchema: a.Suspension.ResumeSchema, ResumeLabel: a.Suspension.ResumeLabel}}
 	}
-	return outcome{attempt: c.Attempt, finished: &events.CallFinished{Outcome: events.OutcomeOK, Started: true, Result: result}}
-}
-
-// failed is the outcome of a handler that returned an error, panicked or ran out of time.
-func failed(attempt int, err error) outcome {
-	d := &events.CallFinished{Outcome: events.OutcomeError, Started: true}
-	e := &events.ToolError{Name: "Error", Message: err.Error()}
-	if named, ok := errors.AsType[*agent.Error](err); ok {
-		e.Name, e.Message, e.Details = orElse(named.Name, e.Name), named.Message, named.Details
-	}
-	if panicked, ok := errors.AsType[*agent.PanicError](err); ok {
-		e.Name, e.Message = events.ErrorPanic, panicked.Error()
-	}
-	if invalid, ok := errors.AsType[*agent.InvalidError](err); ok {
-		return outcome{attempt: attempt, finished: &events.CallFinished{Outcome: events.OutcomeInvalid,
-			Started: invalid.Started, Result: invalid.Result}}
-	}
-	switch {
-	case errors.Is(err, errTimeout):
-		e.Name = events.ErrorTimeout
-	case errors.Is(err, errCancelled):
-		e.Name = events.ErrorCancelled
-	}
-	d.Error = e
-	return outcome{attempt: attempt, finished: d}
+	return outcome{attempt: c.Attempt, finished: &events.CallFinished{Outcome: a.Outcome, Started: a.Started,
+		Result: a.Result, Error: a.Error, Active: events.Duration(time.Since(began).Round(time.Millisecond))}}
 }
 
 // callInfo is what the handler may know of its call.
@@ -387,7 +345,9 @@ func (s *Service) unstorable(ctx context.Context, claim events.Event, rel events
 	if out.finished != nil && out.finished.Outcome == events.OutcomeError && out.finished.Result == nil {
 		return jetstream.Final(why)
 	}
-	return s.finish(ctx, claim, rel, failed(out.attempt, fmt.Errorf("the tool ran, but its outcome cannot be stored: %w", why)))
+	return s.finish(ctx, claim, rel, outcome{attempt: out.attempt, finished: &events.CallFinished{
+		Outcome: events.OutcomeError, Started: true, Error: &events.ToolError{Name: string(events.CodeTooLarge),
+			Message: fmt.Sprintf("the tool ran, but its outcome cannot be stored: %v", why)}}})
 }
 
 // late keeps an outcome that came after its chain had gone on.

@@ -71,3 +71,17 @@ func supportTurn(req agent.ModelRequest) []agent.ModelPart {
 	}
 	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: agent.FinishToolCalls, Usage: usage})
 }
+
+// suspending is the story of a tool that suspends itself once, and pays once it is resumed.
+func suspending() Options {
+	effects := &Effects{}
+	pay := agent.NewTool("pay", "Pay an order back",
+		func(_ context.Context, call *agent.Call, in Order) (map[string]any, error) {
+			if !call.Resumed() {
+				return nil, call.Suspend(map[string]string{"reason": "over the limit"})
+			}
+			effects.Add(call.IdempotencyKey())
+			return map[string]any{"paid": in.OrderID}, nil
+		}, &agent.ToolOptions{Effect: agent.Idempotent})
+	return Options{Tools: []agent.Tool{pay}}
+}

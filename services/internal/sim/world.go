@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,19 +26,19 @@ import (
 
 // Options of a world. Zero fields have the default that their comment names.
 type Options struct {
-	Model    agent.Model                  // default: Support
-	Tools    []agent.Tool                 // default: Lookup and Refund, counted
-	Agent    events.AgentDef              // default: support, with both tools
-	Settings jetstream.Settings           // of the streams
-	Lease    time.Duration                // default 30 s
-	Server   *embedded.Server             // default: a new one
-	Point    func(name, service string)   // called at every boundary of every service; may call Copy.Kill
-	Log      *slog.Logger                 // default: discarded
-	Gate     func(*approval.Config)       // changes the gate's config
-	Plan     func(*planner.Config)        // changes the planner's config
-	Exec     func(*toolexecutor.Config)   // changes the executor's config
-	Conn     func(*jetstream.Options)     // changes every connection's options
-	Rules    map[string]events.RuleSet    // operators' rules, by name
+	Model    agent.Model                    // default: Support
+	Tools    []agent.Tool                   // default: Lookup and Refund, counted
+	Agent    events.AgentDef                // default: support, with both tools
+	Settings jetstream.Settings             // of the streams
+	Lease    time.Duration                  // default 30 s
+	Server   *embedded.Server               // default: a new one
+	Point    func(name string, c *Copy)     // called at every boundary of every copy, which it may kill
+	Log      *slog.Logger                   // default: discarded
+	Gate     func(*approval.Config)         // changes the gate's config
+	Plan     func(*planner.Config)          // changes the planner's config
+	Exec     func(*toolexecutor.Config)     // changes the executor's config
+	Conn     func(*jetstream.Options)       // changes every connection's options
+	Rules    map[string]events.RuleSet      // operators' rules, by name
 	People   map[string]events.PrincipalDef // by id
 }
 
@@ -294,7 +295,7 @@ func (w *World) hooks(c *Copy) jetstream.Hooks {
 			return errKilled
 		}
 		if w.opts.Point != nil {
-			w.opts.Point(name, c.Service)
+			w.opts.Point(name, c)
 		}
 		if c.Dead() {
 			return errKilled
@@ -303,8 +304,36 @@ func (w *World) hooks(c *Copy) jetstream.Hooks {
 	}
 	return jetstream.Hooks{
 		BeforeAppend: func(e events.Event) error { return at(string(e.Place.Kind) + ".before") },
-		AfterAppend: func(e events.Event, _ jetstream.Outcome) error { return at(string(e.Place.Kind) + ".after") },
+		AfterAppend: func(e events.Event, o jetstream.Outcome) error {
+			return at(string(e.Place.Kind) + ".after")
+		},
+		At: func(boundary, subject string) error {
+			if name := pointOf(w.Conn.Namespace(), boundary, subject); name != "" {
+				return at(name)
+			}
+			if c.Dead() {
+				return errKilled
+			}
+			return nil
+		},
 	}
+}
+
+// pointOf names a boundary by what is written or settled there; it is empty for signs of life, which come by the clock.
+func pointOf(ns events.Namespace, boundary, subject string) string {
+	if strings.Contains(subject, "."+events.RegistryLive+".") || boundary == jetstream.BeforeChunk {
+		return ""
+	}
+	if p, err := events.ParsePlace(subject); err == nil {
+		return boundary + ":" + string(p.Kind)
+	}
+	if in, err := ns.ParseInbox(subject); err == nil {
+		return boundary + ":" + in.Verb
+	}
+	if strings.HasPrefix(subject, "$KV.") {
+		return boundary + ":" + strings.Split(subject, ".")[1]
+	}
+	return boundary + ":timer"
 }
 
 // Request publishes a start of the world's agent and returns the run's id.
@@ -345,13 +374,17 @@ func (w *World) publish(subject, run, principal string, data any) {
 	w.must(err)
 }
 
-// Poll is how often a wait looks again.
-const poll = 5 * time.Millisecond
+// A wait looks again after a pause that grows with it, since fake days are long.
+const (
+	minPoll = 5 * time.Millisecond
+	maxPoll = 10 * time.Minute
+)
 
 // Await looks for a fact until it is there or the time is over.
 func (w *World) Await(p events.Place, within time.Duration) events.Event {
 	w.T.Helper()
-	for deadline := time.Now().Add(within); ; {
+	began := time.Now()
+	for deadline := began.Add(within); ; {
 		e, err := w.Conn.Fact(w.T.Context(), p)
 		if err == nil {
 			return e
@@ -359,7 +392,7 @@ func (w *World) Await(p events.Place, within time.Duration) events.Event {
 		if !errors.Is(err, jetstream.ErrNotFound) || time.Now().After(deadline) {
 			w.T.Fatalf("no %s after %v: %v", p.Subject(), within, err)
 		}
-		w.pause(poll)
+		w.pause(min(max(minPoll, time.Since(began)/20), maxPoll))
 	}
 }
 

@@ -1,0 +1,197 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/approval"
+	"github.com/weirkeeper/weir/services/planner"
+	"github.com/weirkeeper/weir/services/toolexecutor"
+)
+
+// plot is a story that a world is taken through; it returns the runs that must have ended when it is over.
+type plot struct {
+	name  string
+	opts  func() Options
+	drive func(w *World) []string
+	want  events.RunOutcome
+}
+
+// patience is how long a run may take in fake time when a service is killed on its way: deliveries come again after
+// the ack deadline, leases of dead workers last 30 s, and sweepers look once a minute.
+const patience = 10 * time.Minute
+
+var plots = []plot{
+	{name: "approve", opts: twoTools, want: events.RunCompleted, drive: func(w *World) []string {
+		return []string{w.decided(events.Approve)}
+	}},
+	{name: "decline", opts: twoTools, want: events.RunCompleted, drive: func(w *World) []string {
+		return []string{w.decided(events.Decline)}
+	}},
+	{name: "cancel", opts: twoTools, want: events.RunCancelled, drive: func(w *World) []string {
+		run := w.Request("refund order 42, then think again")
+		w.AwaitAsk(refundOf(run), patience)
+		w.Cancel("bob", run)
+		w.AwaitEnd(run, patience)
+		return []string{run}
+	}},
+	{name: "expire", opts: twoTools, want: events.RunCompleted, drive: func(w *World) []string {
+		run := w.Request("refund order 42, nobody decides")
+		w.AwaitEnd(run, 200*time.Hour)
+		return []string{run}
+	}},
+	{name: "resume", opts: suspending, want: events.RunCompleted, drive: func(w *World) []string {
+		run := w.Request("refund order 42, over the limit")
+		call := events.CallID{Run: run, Step: 1, Index: 1}
+		ask := w.AwaitAsk(call, patience)
+		w.Decide("alice", events.DecisionRequested{Decision: events.ResumeD, ToolCallID: call.String(),
+			Fingerprint: ask.Fingerprint, ResumeData: RawJSON(`{"ok":true}`)})
+		w.AwaitEnd(run, patience)
+		return []string{run}
+	}},
+}
+
+func twoTools() Options { return Options{} }
+
+// refundOf is the held call of the support story: tools are called in the order of their names.
+func refundOf(run string) events.CallID { return events.CallID{Run: run, Step: 1, Index: 1} }
+
+// decided takes the support story to its end. In doubt, the call is declined: people know that it may have happened.
+func (w *World) decided(d events.Decision) string {
+	run := w.Request("Please refund order 42")
+	call := refundOf(run)
+	ask := w.AwaitAsk(call, patience)
+	w.Decide("alice", events.DecisionRequested{Decision: d, ToolCallID: call.String(), Fingerprint: ask.Fingerprint, Reason: "seen"})
+	w.endOrDoubt(run, call)
+	return run
+}
+
+// endOrDoubt waits for the end of a run, and settles a call that falls in doubt on the way.
+func (w *World) endOrDoubt(run string, call events.CallID) {
+	ns := w.Conn.Namespace()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); w.pause(time.Second) {
+		if _, err := w.Conn.Fact(w.T.Context(), ns.End(run)); err == nil {
+			return
+		}
+		e, err := w.Conn.Last(w.T.Context(), ns.Call(call, events.KindAsk).Chain())
+		if err != nil || e.Place.Kind != events.KindAsk {
+			continue
+		}
+		ask, err := events.Data[events.CallHeld](e)
+		w.must(err)
+		if ask.Kind == events.AskInDoubt {
+			w.Decide("alice", events.DecisionRequested{Decision: events.Decline, ToolCallID: call.String(),
+				Fingerprint: ask.Fingerprint, Reason: "looked it up"})
+		}
+	}
+	w.T.Errorf("run %s has not ended after %v", run, patience)
+}
+
+// point is one boundary of one service: the n-th time that it is reached in a story.
+type point struct {
+	service, name string
+	n             int
+}
+
+func (p point) String() string { return fmt.Sprintf("%s/%s#%d", p.service, p.name, p.n) }
+
+// passed counts the boundaries that a story passes.
+type passed struct {
+	mu    sync.Mutex
+	count map[string]int
+	order []point
+}
+
+func (s *passed) hit(service, name string) point {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := service + "/" + name
+	s.count[key]++
+	p := point{service, name, s.count[key]}
+	s.order = append(s.order, p)
+	return p
+}
+
+// TestFailpointMatrix takes every story through every boundary of planner, gate and executor: the copy that reaches it
+// is killed there, another one takes over, and the run must end as it should, with every invariant of the log.
+func TestFailpointMatrix(t *testing.T) {
+	t.Parallel()
+	for _, p := range plots {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			points := baseline(t, p)
+			if len(points) == 0 {
+				t.Fatal("the story passes no boundary")
+			}
+			for _, at := range points {
+				t.Run(strings.ReplaceAll(at.String(), "/", "."), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { killAt(t, p, at) })
+				})
+			}
+		})
+	}
+}
+
+// baseline tells a story without faults and returns the boundaries that it passes.
+func baseline(t *testing.T, p plot) []point {
+	t.Helper()
+	seen := &passed{count: map[string]int{}}
+	synctest.Test(t, func(t *testing.T) {
+		o := p.opts()
+		o.Point = func(name string, c *Copy) { seen.hit(c.Service, name) }
+		w := New(t, o)
+		w.StartAll()
+		p.end(w)
+	})
+	return slices.Clone(seen.order)
+}
+
+// killAt tells a story and kills the copy that reaches a boundary.
+func killAt(t *testing.T, p plot, at point) {
+	seen := &passed{count: map[string]int{}}
+	o := p.opts()
+	var w *World
+	killed := make(chan struct{})
+	o.Point = func(name string, c *Copy) {
+		if seen.hit(c.Service, name) == at {
+			c.Kill()
+			close(killed)
+		}
+	}
+	w = New(t, o)
+	w.StartAll()
+	go func() {
+		select {
+		case <-killed:
+			w.Start(at.service)
+		case <-t.Context().Done():
+		}
+	}()
+	p.end(w)
+	select {
+	case <-killed:
+	default:
+		t.Logf("%s was not reached this time: the services took another order", at)
+	}
+}
+
+// end drives a story to its end and checks what it has left.
+func (p plot) end(w *World) {
+	w.T.Helper()
+	runs := p.drive(w)
+	w.pause(2 * time.Minute) // what follows an end: entries, timers
+	for _, run := range runs {
+		if end := w.AwaitEnd(run, patience); end.Outcome != p.want {
+			w.T.Errorf("run ended as %s (%v), want %s", end.Outcome, end.Error, p.want)
+		}
+	}
+	w.Check(true)
+}
+
+var _ = []string{planner.Name, approval.Name, toolexecutor.Name}
