@@ -95,7 +95,7 @@ func sameFields(t *testing.T, name string, data reflect.Type) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		doc := decodeValue(text)
+		doc := decodeAny(text)
 		raw[file] = doc
 		return doc.(map[string]any)
 	}

@@ -15,7 +15,7 @@ const maxIssues = 20
 
 // InvalidData says what is wrong with a value, by its schema. The texts name fields, types and what the schema wants;
 // they never hold a part of the value.
-type InvalidData struct {
+type InvalidData struct { //nolint:errname // the word that codes, texts and other packages use
 	Issues []Issue
 }
 

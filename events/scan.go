@@ -12,12 +12,11 @@ import (
 // Bounds of JSON texts. Arguments, results and other values of people, models and tools nest up to MaxJSONDepth; an
 // event that holds one may nest deeper by the levels around it.
 const (
-	MaxJSONDepth   = 64
-	maxEventDepth  = 96
-	maxNumberText  = 1000
-	maxExponent    = 999
-	fewKeys        = 32 // up to here comparing keys one by one is cheaper than a map
-	lowestContinue = 0x80
+	MaxJSONDepth  = 64
+	maxEventDepth = 96
+	maxNumberText = 1000
+	maxExponent   = 999
+	fewKeys       = 32 // up to here comparing keys one by one is cheaper than a map
 )
 
 // SyntaxError says where and why a text is not the JSON that Weir takes.
@@ -291,7 +290,7 @@ func (s *scanner) str() (text, error) {
 			}
 		case c < ' ':
 			return text{}, s.fail(s.i, "control character %#02x in a string", c)
-		case c < lowestContinue:
+		case c < utf8.RuneSelf:
 			s.i++
 		default:
 			r, n := utf8.DecodeRune(s.b[s.i:])

@@ -167,12 +167,12 @@ func (s *Schema) Validate(v any) (err error) {
 	if !s.linear {
 		left := maxVisits + visitsPerByte*sizeOf(v)
 		if !visit(s.root, v, &left) {
-			return invalidBecause("too much work for the schema: it applies itself to the same parts again and again")
+			return invalidText("too much work for the schema: it applies itself to the same parts again and again")
 		}
 	}
 	defer func() {
 		if r := recover(); r != nil { // a value that is no JSON, or a number beyond reason
-			err = invalidBecause(fmt.Sprintf("cannot be checked: %v", r))
+			err = invalidText(fmt.Sprintf("cannot be checked: %v", r))
 		}
 	}()
 	err = s.root.Validate(v)
@@ -182,10 +182,8 @@ func (s *Schema) Validate(v any) (err error) {
 	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 		return &InvalidData{Issues: s.issues(invalid, v)}
 	}
-	return invalidBecause(fmt.Sprintf("cannot be checked: %v", err))
+	return invalidText(fmt.Sprintf("cannot be checked: %v", err))
 }
-
-func invalidBecause(text string) error { return &InvalidData{Issues: []Issue{{Message: text}}} }
 
 // ValidateRaw checks a JSON text.
 func (s *Schema) ValidateRaw(raw json.RawMessage) error {
@@ -193,9 +191,9 @@ func (s *Schema) ValidateRaw(raw json.RawMessage) error {
 		return nil
 	}
 	if err := checkJSON(raw, maxEventDepth); err != nil {
-		return invalidBecause(err.Error())
+		return invalidText(err.Error())
 	}
-	return s.Validate(decodeValue(raw))
+	return s.Validate(decodeAny(raw))
 }
 
 // sizeOf is about the number of bytes that v had as a text.
@@ -216,13 +214,4 @@ func sizeOf(v any) int {
 		n += len(v)
 	}
 	return n
-}
-
-// decodeValue reads JSON that has been checked, numbers as [json.Number].
-func decodeValue(raw []byte) any {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v any
-	_ = dec.Decode(&v) // checked before
-	return v
 }

@@ -207,7 +207,7 @@ func TestSchemaUsualCompositions(t *testing.T) {
 	if err := rows.ValidateRaw(json.RawMessage(big)); err != nil {
 		t.Error(err)
 	}
-	if err := rows.Validate(decodeValue([]byte(big))); err != nil {
+	if err := rows.Validate(decodeAny([]byte(big))); err != nil {
 		t.Error(err)
 	}
 }
@@ -242,7 +242,7 @@ func FuzzShape(f *testing.F) {
 			}
 			if err := checkJSON(raw, maxEventDepth); err != nil {
 				t.Errorf("%s: accepted, but %v", raw, err)
-			} else if err := s.Validate(decodeValue(raw)); err != nil {
+			} else if err := s.Validate(decodeAny(raw)); err != nil {
 				t.Errorf("%s: accepted, but %v", raw, err)
 			}
 		}

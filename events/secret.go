@@ -61,7 +61,7 @@ func Mask(s *Schema, value json.RawMessage) json.RawMessage {
 		return json.RawMessage(payloadUnavailable)
 	}
 	m := masker{left: maxVisits + visitsPerByte*len(value)}
-	shown := m.mask([]*jsonschema.Schema{s.root}, decodeValue(value))
+	shown := m.mask([]*jsonschema.Schema{s.root}, decodeAny(value))
 	raw, err := Marshal(shown)
 	if err != nil || m.left < 0 {
 		return json.RawMessage(payloadUnavailable)

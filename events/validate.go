@@ -39,7 +39,7 @@ func validateData(row *Row, raw json.RawMessage) error {
 	if err := s.ValidateRaw(raw); err != nil {
 		return badEvent("data of %s: %w", row.Type, err)
 	}
-	if name, ok := s.quick.misspelt(decodeValue(raw)); ok {
+	if name, ok := s.quick.misspelt(decodeAny(raw)); ok {
 		return badEvent("data of %s: %w", row.Type,
 			&InvalidData{Issues: []Issue{{Field: name, Message: "is known in another spelling"}}})
 	}
