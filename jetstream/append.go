@@ -60,7 +60,8 @@ type Appended struct {
 // Append stores a fact under a guard: the chain's last fact must be the one that the guard names. It settles within
 // itself what a reply alone leaves open: a refusal is read back until it shows who was faster, a time-out until it
 // shows whether the fact is there, and an append that is in the way is waited for. When the fact named has been
-// carried (stored again before it ages out), the copy is followed instead.
+// carried (stored again before it ages out), the copy is followed instead. A main.carry is a fact of its own: who
+// loses to it knows the state and follows it.
 //
 // An error means that nothing is known, when Options.Retry or the context has run out, or that the fact is refused
 // for another reason: ErrTooLarge, ErrFull, ErrPermission. The same event may be appended again then: it is stored
@@ -157,9 +158,9 @@ func (a *appending) run(ctx context.Context) (Appended, error) {
 	return Appended{}, err
 }
 
-// spacing is how long to wait after an error: less for one that others who append have caused.
+// spacing is how long to wait after an error: less when others who append have caused it.
 func (a *appending) spacing(err error) *spacing {
-	if isOutage(err) {
+	if isOutage(err) || !a.emptySince.IsZero() {
 		return &a.outage
 	}
 	return &a.contention
@@ -325,7 +326,7 @@ func (c *Conn) checkSize(msg *nats.Msg) error {
 
 // publishMsg publishes once and waits for the ack.
 func (c *Conn) publishMsg(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	reply, err := c.requestWithin(ctx, tryTime, msg)
+	reply, err := c.requestWithin(ctx, min(tryTime, c.opts.Retry), msg)
 	if err == nil && c.opts.Hooks.LoseReply != nil && c.opts.Hooks.LoseReply(msg.Subject) {
 		err = fmt.Errorf("%w: reply lost by a test", ErrTimeout)
 	}

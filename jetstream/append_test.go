@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -311,16 +312,18 @@ func aging(t *testing.T) (c *jetstream.Conn, forget func(events.Event)) {
 // After the retention a chain is empty: what follows a fact of it is gone, and never stored.
 func TestGone(t *testing.T) {
 	t.Parallel()
-	c, forget := aging(t)
-	ask := held(t, c, "r")
-	forget(ask)
-	got, err := c.Append(t.Context(), events.After(ask), answer(t, "r"))
-	if err != nil || got.Outcome != jetstream.Gone || got.Last.ID != "" {
-		t.Errorf("append after the retention: %s, %v; want gone", got.Outcome, err)
-	}
-	if _, err := c.Last(t.Context(), ask.Place.Chain()); !errors.Is(err, jetstream.ErrNotFound) {
-		t.Errorf("the chain is not empty: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) { // it takes seconds to be sure
+		c, forget := aging(t)
+		ask := held(t, c, "r")
+		forget(ask)
+		got, err := c.Append(t.Context(), events.After(ask), answer(t, "r"))
+		if err != nil || got.Outcome != jetstream.Gone || got.Last.ID != "" {
+			t.Errorf("append after the retention: %s, %v; want gone", got.Outcome, err)
+		}
+		if _, err := c.Last(t.Context(), ask.Place.Chain()); !errors.Is(err, jetstream.ErrNotFound) {
+			t.Errorf("the chain is not empty: %v", err)
+		}
+	})
 }
 
 // A copy whose original has aged out cannot be compared with it, so it is for the caller to judge.

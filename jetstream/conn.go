@@ -129,7 +129,7 @@ type Conn struct {
 	api  string // prefix of the JetStream API, with the dot at its end
 	user string // as whom the server knows us, for messages to people
 
-	denied   *denials
+	ops      *operations
 	closed   chan struct{}
 	timedOut atomic.Int64 // unix nanoseconds of the last write that ran into its time limit
 
@@ -145,7 +145,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	c := &Conn{ns: o.Namespace, opts: o, log: o.Log, denied: newDenials(), closed: make(chan struct{})}
+	c := &Conn{ns: o.Namespace, opts: o, log: o.Log, ops: newOperations(), closed: make(chan struct{})}
 	if err := c.dial(ctx); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -178,7 +178,7 @@ func (c *Conn) dial(ctx context.Context) error {
 	o := c.opts
 	c.user = cmp.Or(o.User, o.NKeySeedFile, o.Creds, from.User, from.NKey, from.Creds, o.Name)
 	c.api = cmp.Or(o.APIPrefix, from.JSAPIPrefix, domainPrefix(from.JSDomain), defaultAPIPrefix) + "."
-	c.denied.as(c.user, cmp.Or(o.InboxPrefix, from.InboxPrefix, nats.InboxPrefix))
+	c.ops.as(c.user, cmp.Or(o.InboxPrefix, from.InboxPrefix, nats.InboxPrefix))
 	return nil
 }
 
@@ -276,7 +276,7 @@ func (c *Conn) Health() error {
 		return fmt.Errorf("%w: connection closed: %v", ErrUnavailable, c.nc.LastError())
 	default:
 	}
-	if err := c.denied.replies(); err != nil {
+	if err := c.ops.replies(); err != nil {
 		return err
 	}
 	if s := c.nc.Status(); s != nats.CONNECTED {
@@ -289,11 +289,11 @@ func (c *Conn) Health() error {
 }
 
 // Violations are the refusals by permission since the start: each is a hole in the user's allow list, or an attack.
-func (c *Conn) Violations() []Violation { return c.denied.list() }
+func (c *Conn) Violations() []Violation { return c.ops.list() }
 
 func (c *Conn) onError(_ *nats.Conn, sub *nats.Subscription, err error) {
 	if v, ok := parseViolation(err); ok {
-		c.denied.add(v)
+		c.ops.add(v)
 		c.log.Error("NATS permission violation", "operation", v.Operation, "subject", v.Subject, "user", c.user)
 		return
 	}
@@ -305,13 +305,14 @@ func (c *Conn) onError(_ *nats.Conn, sub *nats.Subscription, err error) {
 }
 
 func (c *Conn) onDisconnect(_ *nats.Conn, err error) {
+	c.ops.cut(fmt.Errorf("%w: connection lost", ErrUnavailable))
 	if err != nil {
 		c.log.Warn("NATS connection lost", "error", err)
 	}
 }
 
 func (c *Conn) onReconnect(nc *nats.Conn) {
-	c.denied.forgive() // permissions may have been changed
+	c.ops.forgive() // permissions may have been changed
 	c.log.Info("NATS connection is back", "server", nc.ConnectedUrlRedacted())
 }
 
@@ -334,9 +335,9 @@ func (c *Conn) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 func (c *Conn) requestWithin(ctx context.Context, limit time.Duration, msg *nats.Msg) (*nats.Msg, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) })
-	op := c.denied.begin(msg.Subject, cancel)
+	op := c.ops.begin(msg.Subject, cancel)
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
-	c.denied.end(op)
+	c.ops.end(op)
 	timer.Stop()
 	return reply, ended(ctx, cancel, err)
 }
@@ -345,9 +346,9 @@ func (c *Conn) requestWithin(ctx context.Context, limit time.Duration, msg *nats
 // must be called with the operation's error, and gives back what callers should hear.
 func (c *Conn) under(ctx context.Context, subject string) (context.Context, func(error) error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	op := c.denied.begin(subject, cancel)
+	op := c.ops.begin(subject, cancel)
 	return ctx, func(err error) error {
-		c.denied.end(op)
+		c.ops.end(op)
 		return ended(ctx, cancel, err)
 	}
 }

@@ -26,9 +26,10 @@ type Violation struct {
 // maxViolations bounds the table; what comes after that is logged only.
 const maxViolations = 256
 
-// denials match permission violations to the operations that they end. The server tells of a violation on the side,
-// and the operation itself would wait until its time limit.
-type denials struct {
+// operations are what is under way. Some would wait until their time limit in vain and are ended here: those that a
+// permission violation concerns, of which the server tells on the side, and all when the connection is lost, because
+// their replies are lost with it.
+type operations struct {
 	mu       sync.Mutex
 	user     string
 	inbox    string // prefix of the subjects on which replies come in
@@ -42,85 +43,94 @@ type operation struct {
 	cancel  context.CancelCauseFunc
 }
 
-func newDenials() *denials {
-	return &denials{underWay: map[*operation]struct{}{}, seen: map[[2]string]*Violation{}}
+func newOperations() *operations {
+	return &operations{underWay: map[*operation]struct{}{}, seen: map[[2]string]*Violation{}}
 }
 
 // as says who the user is and where its replies come in.
-func (d *denials) as(user, inbox string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.user, d.inbox = user, strings.TrimSuffix(inbox, ".")+"."
+func (o *operations) as(user, inbox string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.user, o.inbox = user, strings.TrimSuffix(inbox, ".")+"."
 }
 
-func (d *denials) begin(subject string, cancel context.CancelCauseFunc) *operation {
+func (o *operations) begin(subject string, cancel context.CancelCauseFunc) *operation {
 	op := &operation{subject, cancel}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.underWay[op] = struct{}{}
-	if d.replyErr != nil {
-		cancel(d.replyErr)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.underWay[op] = struct{}{}
+	if o.replyErr != nil {
+		cancel(o.replyErr)
 	}
 	return op
 }
 
-func (d *denials) end(op *operation) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.underWay, op)
+func (o *operations) end(op *operation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.underWay, op)
 }
 
 // add counts a violation and ends the operations on its subject. A user who may not subscribe to its own inbox gets no
 // reply to anything, so that ends all.
-func (d *denials) add(v Violation) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	v.User = d.user
-	d.count(v)
+func (o *operations) add(v Violation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v.User = o.user
+	o.count(v)
 	err := fmt.Errorf("%w: %s to %s is not allowed to user %s", ErrPermission, v.Operation, v.Subject, v.User)
-	noReplies := v.Operation == subscribe && strings.HasPrefix(v.Subject, d.inbox)
+	noReplies := v.Operation == subscribe && strings.HasPrefix(v.Subject, o.inbox)
 	if noReplies {
 		err = fmt.Errorf("%w: replies come in on %s, to which user %s may not subscribe: set its inbox prefix",
 			ErrPermission, v.Subject, v.User)
-		d.replyErr = err
+		o.replyErr = err
 	}
-	for op := range d.underWay {
+	for op := range o.underWay {
 		if noReplies || op.subject == v.Subject {
 			op.cancel(err)
 		}
 	}
 }
 
-func (d *denials) count(v Violation) {
+func (o *operations) count(v Violation) {
 	key := [2]string{v.Operation, v.Subject}
-	old, ok := d.seen[key]
+	old, ok := o.seen[key]
 	switch {
 	case ok:
 		old.Count++
 		old.Last = v.Last
-	case len(d.seen) < maxViolations:
+	case len(o.seen) < maxViolations:
 		v.Count = 1
-		d.seen[key] = &v
+		o.seen[key] = &v
 	}
 }
 
-func (d *denials) replies() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.replyErr
+// cut ends all operations because the connection is lost.
+func (o *operations) cut(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for op := range o.underWay {
+		op.cancel(err)
+	}
 }
 
-func (d *denials) forgive() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.replyErr = nil
+func (o *operations) replies() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.replyErr
 }
 
-func (d *denials) list() []Violation {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]Violation, 0, len(d.seen))
-	for _, v := range d.seen {
+func (o *operations) forgive() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.replyErr = nil
+}
+
+func (o *operations) list() []Violation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := make([]Violation, 0, len(o.seen))
+	for _, v := range o.seen {
 		all = append(all, *v)
 	}
 	slices.SortFunc(all, func(a, b Violation) int {
