@@ -53,7 +53,7 @@ type chunkLine struct {
 	run    string
 	flying int
 	err    error         // why the last lost chunk was lost
-	moved  chan struct{} // closed when something arrived; nil when nobody waits
+	moved  chan struct{} // closed when half has arrived, or all; nil when nobody waits
 }
 
 // PublishChunk sends a chunk on its way to the readers of its run. Chunks of one run arrive in the order of the calls.
@@ -161,7 +161,8 @@ func (a *chunkAcks) take(ctx context.Context, run string) (uint64, error) {
 	return a.number, nil
 }
 
-// makeRoom waits until another chunk of the line may be on its way.
+// makeRoom waits until more chunks of the line may be on their way. Once the line is full it waits for half of it, so
+// that publisher and acks do not wake each other for every chunk.
 func (a *chunkAcks) makeRoom(ctx context.Context, line *chunkLine) error {
 	for began := time.Now(); line.flying >= maxFlying; {
 		quiet := min(time.Since(began), time.Since(a.ackedAt))
@@ -172,7 +173,7 @@ func (a *chunkAcks) makeRoom(ctx context.Context, line *chunkLine) error {
 			}
 			return fmt.Errorf("%w: %d chunks wait for the stream", ErrUnavailable, line.flying)
 		}
-		err := a.await(ctx, line, chunkPatience-quiet, func() bool { return line.flying < maxFlying })
+		err := a.await(ctx, line, chunkPatience-quiet, func() bool { return line.flying <= maxFlying/2 })
 		if err != nil && ctx.Err() != nil {
 			return err
 		}
@@ -230,7 +231,7 @@ func (a *chunkAcks) land(number uint64, err error) {
 	if line.flying == 0 && a.lines[line.run] == line {
 		delete(a.lines, line.run)
 	}
-	if line.moved != nil {
+	if line.moved != nil && (line.flying == maxFlying/2 || line.flying == 0) {
 		close(line.moved)
 		line.moved = nil
 	}

@@ -24,6 +24,9 @@ const (
 	// a message that was put off many times is not given up at its first failure.
 	sureFailures = 3
 
+	// maxReason bounds what a dead letter says about its cause.
+	maxReason = 4 << 10
+
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 30 * time.Second
 	// faultBackoff lies between tries while a store or the connection is at fault, which is not the message's failure.
@@ -125,6 +128,11 @@ func (l *loop) handle(ctx context.Context, m *held) {
 // decode reads a message as an event of this loop's stream. The delivery is of use even with an error.
 func (l *loop) decode(m *held) (Delivery, error) {
 	d := Delivery{Subject: m.msg.Subject, Attempt: m.attempt, Consumer: l.consumer, Headers: m.msg.Header}
+	if l.store == events.StreamInbox {
+		if err := events.Foreign(m.msg.Header); err != nil {
+			return d, err
+		}
+	}
 	e, err := events.DecodeMsg(m.msg.Header, m.msg.Data)
 	if err != nil {
 		return d, err
@@ -249,7 +257,7 @@ func (l *loop) settleMalformed(ctx context.Context, m *held, d Delivery, cause e
 func (l *loop) bury(ctx context.Context, m *held, d Delivery, cause error) {
 	letter := events.DeliveryAbandoned{
 		Service: l.origin.Service, Consumer: l.consumer, Subject: d.Subject, Seq: m.seq, RunID: l.runOf(d),
-		Attempts: d.Attempt, Reason: cause.Error(),
+		Attempts: d.Attempt, Reason: cut(cause.Error(), maxReason),
 	}
 	if utf8.Valid(m.msg.Data) {
 		letter.Payload = string(m.msg.Data)
@@ -265,15 +273,26 @@ func (l *loop) bury(ctx context.Context, m *held, d Delivery, cause error) {
 	l.ack(m)
 }
 
+// cut bounds a text.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}
+
 // runOf finds the run of a delivery by its subject, because the event may not be readable.
 func (l *loop) runOf(d Delivery) string {
+	run := ""
 	if p, err := events.ParsePlace(d.Subject); err == nil {
-		return p.Run
+		run = p.Run
+	} else if in, err := l.conn.ns.ParseInbox(d.Subject); err == nil {
+		run = in.Run
 	}
-	if in, err := l.conn.ns.ParseInbox(d.Subject); err == nil {
-		return in.Run
+	if _, err := events.CallOf(run, "1-1"); err != nil { // no id of a run, whatever it is
+		return ""
 	}
-	return ""
+	return run
 }
 
 // Acknowledgements. None of them is waited for: a lost one only means that the message is delivered again.

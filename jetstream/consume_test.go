@@ -368,6 +368,11 @@ func TestConsumeMalformed(t *testing.T) {
 		"not UTF-8":     structured("\xff\xfe"),
 		"unknown type":  structured(strings.Replace(string(good.Payload), "cancel.requested", "cancel.dreamt", 1)),
 		"newer version": structured(strings.Replace(string(good.Payload), ".v1", ".v2", 1)),
+		"copied": {Subject: ns.InCancel("bob", "r1"), Data: good.Payload, Header: nats.Header{
+			"content-type": {"application/cloudevents+json"}, "Nats-Sequence": {"7"}}},
+		"like the server": {Subject: ns.InCancel("bob", "r1"), Header: nats.Header{
+			"Status": {"409"}, "Description": {"Consumer Deleted"}}},
+		"no run":        {Subject: ns.InCancel("bob", strings.Repeat("x", 64)), Data: []byte(strings.Repeat("<", 700_000))},
 		"wrong subject": {Subject: ns.InStart("bob", "support"), Data: good.Payload, Header: structured("").Header},
 	}
 	for name, msg := range tests {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -35,11 +36,7 @@ func (c *Conn) Bury(ctx context.Context, origin *events.Origin, letter events.De
 func (c *Conn) buryMsg(ctx context.Context, origin *events.Origin, letter events.DeliveryAbandoned, kept nats.Header) error {
 	msg, err := c.letterMsg(ctx, origin, letter)
 	if err == nil {
-		for name, values := range kept {
-			if isOurs(name) {
-				msg.Header[headerKept+name] = values
-			}
-		}
+		keepHeaders(msg.Header, kept)
 		_, err = c.storeMsg(ctx, msg)
 	}
 	if err != nil {
@@ -70,11 +67,23 @@ func (c *Conn) letterMsg(ctx context.Context, origin *events.Origin, letter even
 	return c.eventMsg(subject, e)
 }
 
-// isOurs reports whether a header belongs to the event, not to the way it came.
-func isOurs(name string) bool {
-	lower := strings.ToLower(name)
-	return lower == "content-type" || strings.HasPrefix(lower, "weir-") || strings.HasPrefix(lower, "ce-")
+// maxKept bounds the headers that go with a letter, which must not make it too large to be stored.
+const maxKept = 16 << 10
+
+// keepHeaders adds the headers that belong to the event, not to the way it came.
+func keepHeaders(header, kept nats.Header) {
+	size := 0
+	for name, values := range kept {
+		for _, v := range values {
+			size += len(name) + len(v)
+		}
+		if ours.MatchString(name) && size <= maxKept {
+			header[headerKept+name] = values
+		}
+	}
 }
+
+var ours = regexp.MustCompile(`(?i)^(content-type|weir-[a-z]{1,20}|ce-[a-z0-9]{1,20})$`)
 
 // ListDead reads dead letters after a sequence, oldest first, at most limit of them; 0 means all. A letter of a moment
 // ago may not be among them yet.

@@ -5,27 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strconv"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/weirkeeper/weir/events"
 )
 
 const (
-	// feedSize and feedBytes bound what a run's feed remembers for readers that are a little behind. Those further
-	// behind read from the stream.
-	feedSize  = 512
-	feedBytes = 256 << 10
-	// feedPoll is how often a feed that hears nothing asks whether it should have: the last live message may have been
-	// lost, and has no successor that shows it.
-	feedPoll = time.Second
-	// feedBatch is how many chunks a reader takes from the feed at once.
-	feedBatch = 64
 	// maxSeen bounds the ids that a reader remembers.
 	maxSeen = 8192
+	// maxFill is how many stored chunks a reader takes at once.
+	maxFill = 256
 )
 
 // ErrGap is what a reader gets in the place of chunks that are no longer stored. It comes once, and reading goes on.
@@ -131,11 +120,12 @@ func (r *reader) take(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// fill emits what is stored after the cursor, until the feed can take over or nothing more is there.
+// fill emits what is stored after the cursor, until the feed can take over or nothing more is there. It begins with one
+// chunk, because most holes are that small, and reads more at once the further behind it is.
 func (r *reader) fill(ctx context.Context) error {
 	var oldest uint64
-	for {
-		m, err := r.next(ctx)
+	for atOnce := 1; ; atOnce = min(4*atOnce, maxFill) {
+		batch, err := r.next(ctx, atOnce)
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
@@ -145,17 +135,10 @@ func (r *reader) fill(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		ch, err := decodeChunk(m)
-		if r.missed(oldest, ch) && !r.yield(events.Chunk{RunID: r.feed.run, Cursor: oldest - 1}, ErrGap) {
-			r.over = true
-			return errStop
-		}
-		if err != nil { // nobody can read it: pass it over
-			r.cursor = m.seq
-			continue
-		}
-		if err := r.emit(ch); err != nil {
-			return err
+		for _, m := range batch {
+			if err := r.show(m, oldest); err != nil {
+				return err
+			}
 		}
 		if r.feed.continues(r.cursor) {
 			return nil
@@ -163,11 +146,33 @@ func (r *reader) fill(ctx context.Context) error {
 	}
 }
 
-func (r *reader) next(ctx context.Context) (directMsg, error) {
+// next reads what is stored after the cursor.
+func (r *reader) next(ctx context.Context, atOnce int) ([]directMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	stream := r.conn.ns.Store(events.StreamChunks)
-	return r.conn.directGet(ctx, stream, msgGet{Seq: r.cursor + 1, NextBy: r.feed.stored})
+	stream, which := r.conn.ns.Store(events.StreamChunks), msgGet{Seq: r.cursor + 1, NextBy: r.feed.stored}
+	if atOnce > 1 {
+		return r.conn.directBatch(ctx, stream, which, atOnce)
+	}
+	m, err := r.conn.directGet(ctx, stream, which)
+	return []directMsg{m}, err
+}
+
+// show emits a stored chunk. One that nobody can read is passed over.
+func (r *reader) show(m directMsg, oldest uint64) error {
+	if m.seq <= r.cursor {
+		return fmt.Errorf("%w: the stream answered with an older chunk", ErrUnavailable)
+	}
+	ch, err := decodeChunk(m)
+	if r.missed(oldest, ch) && !r.yield(events.Chunk{RunID: r.feed.run, Cursor: oldest - 1}, ErrGap) {
+		r.over = true
+		return errStop
+	}
+	if err != nil {
+		r.cursor = m.seq
+		return nil
+	}
+	return r.emit(ch)
 }
 
 // missed reports whether chunks between the cursor and the next one may have aged out: the stream begins after the
@@ -225,181 +230,4 @@ func decodeChunk(m directMsg) (events.Chunk, error) {
 	ch, err := events.DecodeChunk(m.header, m.data)
 	ch.Cursor, ch.Time = m.seq, m.at
 	return ch, err
-}
-
-// feeds are the runs that this process follows, one subscription each. The zero value works.
-type feeds struct {
-	mu   sync.Mutex
-	by   map[string]*feed
-	lose func(seq uint64) bool // for tests: the live message does not arrive
-}
-
-func (fs *feeds) join(c *Conn, run string) (*feed, error) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	if f := fs.by[run]; f != nil {
-		f.readers++
-		return f, nil
-	}
-	f := &feed{conn: c, run: run, stored: c.ns.Chunk(run), readers: 1, changed: make(chan struct{})}
-	lose := fs.lose
-	sub, err := c.nc.Subscribe(c.ns.Live(run), func(msg *nats.Msg) { f.hear(msg, lose) })
-	if err != nil {
-		return nil, mapError(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	f.polling.Go(func() { f.poll(ctx) })
-	f.stop = func() {
-		_ = sub.Unsubscribe() // of a closed connection: nothing is left
-		cancel()
-		f.polling.Wait()
-	}
-	if fs.by == nil {
-		fs.by = map[string]*feed{}
-	}
-	fs.by[run] = f
-	return f, nil
-}
-
-func (fs *feeds) leave(f *feed) {
-	fs.mu.Lock()
-	last := f.readers == 1
-	if f.readers--; last {
-		delete(fs.by, f.run)
-	}
-	fs.mu.Unlock()
-	if last {
-		f.stop()
-	}
-}
-
-// feed is what is heard of a run's chunks: the latest of them, which all readers share, and how far the stream is known
-// to go. It may have holes; the previous sequence that comes with each chunk shows them.
-type feed struct {
-	conn    *Conn
-	run     string
-	stored  string // subject of the stored chunks
-	readers int    // guarded by feeds
-	stop    func()
-	polling sync.WaitGroup
-
-	mu      sync.Mutex
-	latest  []events.Chunk
-	bytes   int
-	known   uint64        // the highest sequence that was heard of
-	heard   bool          // something since the last poll
-	changed chan struct{} // closed at the next change
-}
-
-// hear takes a live message.
-func (f *feed) hear(msg *nats.Msg, lose func(uint64) bool) {
-	m, err := parseDirect(msg)
-	if err != nil || m.subject != f.stored || lose != nil && lose(m.seq) {
-		return // not republished by the server
-	}
-	prev, err := strconv.ParseUint(msg.Header.Get("Nats-Last-Sequence"), 10, 64)
-	if err != nil {
-		return
-	}
-	ch, err := decodeChunk(m)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.heard = true
-	f.advance(m.seq)
-	if err != nil {
-		return // readers find it in the stream and pass it over
-	}
-	ch.Prev = prev
-	f.latest, f.bytes = append(f.latest, ch), f.bytes+len(ch.Payload)
-	for len(f.latest) > feedSize || f.bytes > feedBytes && len(f.latest) > 1 {
-		f.bytes -= len(f.latest[0].Payload)
-		f.latest[0] = events.Chunk{}
-		f.latest = f.latest[1:]
-	}
-}
-
-// advance makes known that the stream goes as far as seq. The lock is held.
-func (f *feed) advance(seq uint64) {
-	f.known = max(f.known, seq)
-	close(f.changed)
-	f.changed = make(chan struct{})
-}
-
-// poll asks for the last sequence while nothing is heard.
-func (f *feed) poll(ctx context.Context) {
-	tick := time.NewTicker(feedPoll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		f.mu.Lock()
-		heard := f.heard
-		f.heard = false
-		f.mu.Unlock()
-		if heard {
-			continue
-		}
-		try, cancel := context.WithTimeout(ctx, readTime)
-		last, err := f.conn.directGet(try, f.conn.ns.Store(events.StreamChunks), msgGet{LastBy: f.stored})
-		cancel()
-		f.mu.Lock()
-		if err == nil && last.seq > f.known {
-			f.advance(last.seq)
-		}
-		f.mu.Unlock()
-	}
-}
-
-// after appends to batch what follows on cursor without a hole.
-func (f *feed) after(cursor uint64, batch []events.Chunk) []events.Chunk {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := f.follower(cursor); i < len(f.latest) && len(batch) < feedBatch && f.latest[i].Prev <= cursor; i++ {
-		batch = append(batch, f.latest[i])
-		cursor = f.latest[i].Cursor
-	}
-	return batch
-}
-
-// follower is the place of the first chunk beyond cursor. The lock is held.
-func (f *feed) follower(cursor uint64) int {
-	low, high := 0, len(f.latest)
-	for low < high {
-		if mid := (low + high) / 2; f.latest[mid].Cursor <= cursor {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return low
-}
-
-// continues reports whether the feed has what follows on cursor.
-func (f *feed) continues(cursor uint64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.follows(cursor)
-}
-
-// follows reports the same. The lock is held.
-func (f *feed) follows(cursor uint64) bool {
-	i := f.follower(cursor)
-	return i < len(f.latest) && f.latest[i].Prev <= cursor
-}
-
-// isPast reports whether there is something beyond cursor that the feed cannot give.
-func (f *feed) isPast(cursor uint64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.known > cursor && !f.follows(cursor)
-}
-
-// change is closed when something is heard next.
-func (f *feed) change() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.changed
 }

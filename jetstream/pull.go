@@ -113,23 +113,23 @@ func (l *loop) run(ctx context.Context) error {
 func (l *loop) watch(ctx context.Context) error {
 	status := l.conn.nc.StatusChanged(nats.CONNECTED)
 	defer l.conn.nc.RemoveStatusListener(status)
-	// A refused pull request would be silence.
-	allowed, done := l.conn.under(ctx, l.next)
-	defer func() { _ = done(nil) }()
-
 	tick := time.NewTicker(pullBeat)
 	defer tick.Stop()
 	lookAt := time.NewTimer(0)
 	defer lookAt.Stop()
+	requests, done := l.conn.under(ctx, l.next) // a request that is not allowed would be silence
+	defer func() { _ = done(nil) }()
 	for tries := 0; ; {
 		select {
-		case <-ctx.Done():
-			return nil
-		case <-allowed.Done():
-			if ctx.Err() == nil {
-				return context.Cause(allowed)
+		case <-requests.Done():
+			cause := context.Cause(requests)
+			if _ = done(nil); ctx.Err() != nil {
+				return nil
 			}
-			return nil
+			if errors.Is(cause, ErrPermission) {
+				return cause
+			}
+			requests, done = l.conn.under(ctx, l.next)
 		case <-l.conn.closed:
 			return fmt.Errorf("%w: connection closed", ErrUnavailable)
 		case <-status: // subscriptions are back, requests are not
@@ -141,12 +141,12 @@ func (l *loop) watch(ctx context.Context) error {
 				lookAt.Reset(0)
 			}
 		case <-lookAt.C:
-			if err := l.find(ctx); err != nil {
-				tries++
-				lookAt.Reset(min(backoff(tries), maxLook))
+			if err := l.find(ctx); err == nil {
+				tries = 0
 				continue
 			}
-			tries = 0
+			tries++
+			lookAt.Reset(min(backoff(tries), maxLook))
 		}
 	}
 }
@@ -230,8 +230,8 @@ func ring(bell chan<- struct{}) {
 
 // receive takes what comes in on the inbox: a message, or word about a request. It never waits.
 func (l *loop) receive(work context.Context, msg *nats.Msg) {
-	if status := msg.Header.Get("Status"); status != "" && len(msg.Data) == 0 {
-		l.status(status, msg)
+	if msg.Reply == "" { // whoever writes messages can write a header that looks like the server's word
+		l.status(msg.Header.Get("Status"), msg)
 		return
 	}
 	meta, err := msg.Metadata()
