@@ -11,8 +11,6 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/approval"
-	"github.com/weirkeeper/weir/services/planner"
-	"github.com/weirkeeper/weir/services/toolexecutor"
 )
 
 // plot is a story that a world is taken through; it returns the runs that must have ended when it is over.
@@ -41,9 +39,9 @@ var plots = []plot{
 		w.AwaitEnd(run, patience)
 		return []string{run}
 	}},
-	{name: "expire", opts: twoTools, want: events.RunCompleted, drive: func(w *World) []string {
+	{name: "expire", opts: impatient, want: events.RunCompleted, drive: func(w *World) []string {
 		run := w.Request("refund order 42, nobody decides")
-		w.AwaitEnd(run, 200*time.Hour)
+		w.AwaitEnd(run, time.Hour)
 		return []string{run}
 	}},
 	{name: "resume", opts: suspending, want: events.RunCompleted, drive: func(w *World) []string {
@@ -58,6 +56,11 @@ var plots = []plot{
 }
 
 func twoTools() Options { return Options{} }
+
+// impatient asks expire soon: a fake week of signs of life takes minutes of real time.
+func impatient() Options {
+	return Options{Gate: func(c *approval.Config) { c.Expires = 20 * time.Minute }}
+}
 
 // refundOf is the held call of the support story: tools are called in the order of their names.
 func refundOf(run string) events.CallID { return events.CallID{Run: run, Step: 1, Index: 1} }
@@ -74,12 +77,12 @@ func (w *World) decided(d events.Decision) string {
 
 // endOrDoubt waits for the end of a run, and settles a call that falls in doubt on the way.
 func (w *World) endOrDoubt(run string, call events.CallID) {
-	ns := w.Conn.Namespace()
+	ns := w.Conn().Namespace()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); w.pause(time.Second) {
-		if _, err := w.Conn.Fact(w.T.Context(), ns.End(run)); err == nil {
+		if _, err := w.Conn().Fact(w.T.Context(), ns.End(run)); err == nil {
 			return
 		}
-		e, err := w.Conn.Last(w.T.Context(), ns.Call(call, events.KindAsk).Chain())
+		e, err := w.Conn().Last(w.T.Context(), ns.Call(call, events.KindAsk).Chain())
 		if err != nil || e.Place.Kind != events.KindAsk {
 			continue
 		}
@@ -193,5 +196,3 @@ func (p plot) end(w *World) {
 	}
 	w.Check(true)
 }
-
-var _ = []string{planner.Name, approval.Name, toolexecutor.Name}

@@ -33,6 +33,7 @@ type Options struct {
 	Lease    time.Duration                  // default 30 s
 	Server   *embedded.Server               // default: a new one
 	Point    func(name string, c *Copy)     // called at every boundary of every copy, which it may kill
+	Drop     func() bool                    // whether an acknowledgement is lost on its way
 	Log      *slog.Logger                   // default: discarded
 	Gate     func(*approval.Config)         // changes the gate's config
 	Plan     func(*planner.Config)          // changes the planner's config
@@ -46,11 +47,12 @@ type Options struct {
 type World struct {
 	T       testing.TB
 	Server  *embedded.Server
-	Conn    *jetstream.Conn // of the test itself
 	Key     events.Key
 	Effects Effects // what the tools did to the world outside
 	opts    Options
 	wg      sync.WaitGroup
+	mu      sync.Mutex
+	conn    *jetstream.Conn
 }
 
 // Effects counts what tools do outside of the log, by idempotency key.
@@ -102,19 +104,20 @@ func New(t testing.TB, o Options) *World {
 		w.Server = jetstreamtest.StartServer(t)
 	}
 	t.Cleanup(w.wg.Wait)
-	w.Reconnect()
-	if err := w.Conn.Ensure(t.Context(), w.opts.Settings); err != nil {
+	w.conn = w.connect("test", nil)
+	t.Cleanup(func() { _ = w.Conn().Close() })
+	if err := w.Conn().Ensure(t.Context(), w.opts.Settings); err != nil {
 		t.Fatal(err)
 	}
 	w.apply()
 	return w
 }
 
-// Reconnect gives the test a new connection, after the server was restarted.
-func (w *World) Reconnect() {
-	w.T.Helper()
-	w.Conn = w.connect("test", nil)
-	w.T.Cleanup(func() { _ = w.Conn.Close() })
+// Conn is the test's own connection; a restart replaces it.
+func (w *World) Conn() *jetstream.Conn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.conn
 }
 
 func (w *World) defaults() {
@@ -139,7 +142,7 @@ func (w *World) defaults() {
 func (w *World) apply() {
 	w.T.Helper()
 	ctx := w.T.Context()
-	exec, err := toolexecutor.New(w.Conn, w.execConfig())
+	exec, err := toolexecutor.New(w.Conn(), w.execConfig())
 	if err == nil {
 		err = exec.Register(ctx)
 	}
@@ -157,9 +160,9 @@ func (w *World) put(kind, id string, v any) {
 	w.T.Helper()
 	raw, err := events.Marshal(v)
 	w.must(err)
-	_, err = w.Conn.PutDef(w.T.Context(), raw)
+	_, err = w.Conn().PutDef(w.T.Context(), raw)
 	w.must(err)
-	w.must(w.Conn.PutNamed(w.T.Context(), kind, id, raw))
+	w.must(w.Conn().PutNamed(w.T.Context(), kind, id, raw))
 }
 
 func (w *World) must(err error) {
@@ -168,6 +171,9 @@ func (w *World) must(err error) {
 		w.T.Fatal(err)
 	}
 }
+
+// errDropped is an acknowledgement that is lost.
+var errDropped = errors.New("lost on its way")
 
 // errKilled is what a killed copy gets from everything that it does.
 var errKilled = errors.New("the process was killed")
@@ -308,7 +314,10 @@ func (w *World) hooks(c *Copy) jetstream.Hooks {
 			return at(string(e.Place.Kind) + ".after")
 		},
 		At: func(boundary, subject string) error {
-			if name := pointOf(w.Conn.Namespace(), boundary, subject); name != "" {
+			if boundary == jetstream.BeforeSettle && w.opts.Drop != nil && w.opts.Drop() {
+				return errDropped
+			}
+			if name := pointOf(w.Conn().Namespace(), boundary, subject); name != "" {
 				return at(name)
 			}
 			if c.Dead() {
@@ -348,7 +357,7 @@ func (w *World) Request(prompt string) string {
 // RequestAs publishes a start for a principal.
 func (w *World) RequestAs(principal string, r events.RunRequested) {
 	w.T.Helper()
-	w.publish(w.Conn.Namespace().InStart(principal, r.AgentID), r.RunID, principal, r)
+	w.publish(w.Conn().Namespace().InStart(principal, r.AgentID), r.RunID, principal, r)
 }
 
 // Decide publishes a decision of a principal.
@@ -356,22 +365,59 @@ func (w *World) Decide(principal string, d events.DecisionRequested) {
 	w.T.Helper()
 	call, err := events.ParseCallID(d.ToolCallID)
 	w.must(err)
-	w.publish(w.Conn.Namespace().InDecide(principal, call), call.Run, principal, d)
+	w.publish(w.Conn().Namespace().InDecide(principal, call), call.Run, principal, d)
 }
 
 // Cancel publishes a cancel of a run.
 func (w *World) Cancel(principal, run string) {
 	w.T.Helper()
-	w.publish(w.Conn.Namespace().InCancel(principal, run), run, principal, events.CancelRequested{RunID: run, Reason: "test"})
+	w.publish(w.Conn().Namespace().InCancel(principal, run), run, principal, events.CancelRequested{RunID: run, Reason: "test"})
 }
 
 func (w *World) publish(subject, run, principal string, data any) {
 	w.T.Helper()
-	o := &events.Origin{Namespace: w.Conn.Namespace(), Service: "test"}
+	w.must(w.tryPublish(subject, run, principal, data))
+}
+
+func (w *World) tryPublish(subject, run, principal string, data any) error {
+	o := &events.Origin{Namespace: w.Conn().Namespace(), Service: "test"}
 	e, err := o.RequestBy(subject, run, principal, data)
-	w.must(err)
-	_, err = w.Conn.Publish(w.T.Context(), subject, e)
-	w.must(err)
+	if err != nil {
+		return err
+	}
+	_, err = w.Conn().Publish(w.T.Context(), subject, e)
+	return err
+}
+
+// TryRequest is Request for a server that may be away.
+func (w *World) TryRequest(prompt string) (string, error) {
+	id := events.NewID(time.Now())
+	r := events.RunRequested{AgentID: w.opts.Agent.ID, RunID: id, Messages: events.Prompt{events.TextMessage(events.RoleUser, prompt)}}
+	return id, w.tryPublish(w.Conn().Namespace().InStart("bob", r.AgentID), id, "bob", r)
+}
+
+// TryDecide is Decide for a server that may be away.
+func (w *World) TryDecide(principal string, d events.DecisionRequested) error {
+	call, err := events.ParseCallID(d.ToolCallID)
+	if err != nil {
+		return err
+	}
+	return w.tryPublish(w.Conn().Namespace().InDecide(principal, call), call.Run, principal, d)
+}
+
+// TryCancel is Cancel for a server that may be away.
+func (w *World) TryCancel(principal, run string) error {
+	return w.tryPublish(w.Conn().Namespace().InCancel(principal, run), run, principal, events.CancelRequested{RunID: run})
+}
+
+// Restart stops the server and starts it again on the same files. Copies must have been killed before; start new ones.
+func (w *World) Restart() {
+	w.T.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.conn.Close()
+	w.Server = jetstreamtest.Restart(w.T, w.Server)
+	w.conn = w.connect("test", nil)
 }
 
 // A wait looks again after a pause that grows with it, since fake days are long.
@@ -385,7 +431,7 @@ func (w *World) Await(p events.Place, within time.Duration) events.Event {
 	w.T.Helper()
 	began := time.Now()
 	for deadline := began.Add(within); ; {
-		e, err := w.Conn.Fact(w.T.Context(), p)
+		e, err := w.Conn().Fact(w.T.Context(), p)
 		if err == nil {
 			return e
 		}
@@ -406,7 +452,7 @@ func (w *World) pause(d time.Duration) {
 // AwaitEnd waits for the end of a run.
 func (w *World) AwaitEnd(run string, within time.Duration) events.RunEnded {
 	w.T.Helper()
-	d, err := events.Data[events.RunEnded](w.Await(w.Conn.Namespace().End(run), within))
+	d, err := events.Data[events.RunEnded](w.Await(w.Conn().Namespace().End(run), within))
 	w.must(err)
 	return d
 }
@@ -414,7 +460,7 @@ func (w *World) AwaitEnd(run string, within time.Duration) events.RunEnded {
 // AwaitAsk waits until a call is held.
 func (w *World) AwaitAsk(call events.CallID, within time.Duration) events.CallHeld {
 	w.T.Helper()
-	d, err := events.Data[events.CallHeld](w.Await(w.Conn.Namespace().Call(call, events.KindAsk), within))
+	d, err := events.Data[events.CallHeld](w.Await(w.Conn().Namespace().Call(call, events.KindAsk), within))
 	w.must(err)
 	return d
 }
@@ -425,5 +471,5 @@ func RawJSON(s string) json.RawMessage { return json.RawMessage(s) }
 // Check applies the log's invariants to what the world has stored.
 func (w *World) Check(settled bool) jetstreamtest.Report {
 	w.T.Helper()
-	return jetstreamtest.Check(w.T, w.Conn, jetstreamtest.CheckOptions{GateKeys: w.GateKeys(), Effects: w.Effects.All(), Settled: settled})
+	return jetstreamtest.Check(w.T, w.Conn(), jetstreamtest.CheckOptions{GateKeys: w.GateKeys(), Effects: w.Effects.All(), Settled: settled})
 }

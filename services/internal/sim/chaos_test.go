@@ -1,0 +1,343 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/jetstream/jetstreamtest"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/approval"
+	"github.com/weirkeeper/weir/services/planner"
+	"github.com/weirkeeper/weir/services/toolexecutor"
+)
+
+var (
+	seeds = flag.Int("weir.seeds", 2000, "how many seeds the simulation runs")
+	seed  = flag.Int64("weir.seed", 0, "replay this one seed of the simulation")
+)
+
+// TestSimulation runs two copies of each service in fake time under random faults: copies killed at any boundary,
+// restarts of the server, lost replies, lost acknowledgements and so repeated deliveries, slow writers, contradicting
+// deciders and cancels at any moment. A seed chooses the traffic and the faults, not the schedule of goroutines.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	if *seed != 0 {
+		simulate(t, *seed, jetstreamtest.Report{})
+		return
+	}
+	var (
+		mu    sync.Mutex
+		total = jetstreamtest.Report{}
+	)
+	t.Run("seeds", func(t *testing.T) {
+		const batch = 20
+		for from := 0; from < *seeds; from += batch {
+			t.Run(fmt.Sprint(from+1), func(t *testing.T) {
+				t.Parallel()
+				for s := from; s < min(from+batch, *seeds); s++ {
+					r := jetstreamtest.Report{}
+					simulate(t, int64(s+1), r)
+					mu.Lock()
+					total.Add(r)
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	if *seeds >= 100 {
+		sometimes(t, total)
+	}
+}
+
+// sometimes demands that the simulation has been everywhere that it should be: one that avoids a branch proves little.
+func sometimes(t *testing.T, r jetstreamtest.Report) {
+	t.Helper()
+	t.Logf("reached: %v", r)
+	for _, branch := range []string{
+		"run:completed", "run:cancelled", "answer:approve", "answer:decline", "answer:edit", "answer:respond",
+		"answer:resume", "answer:expired", "ask:approval", "ask:suspended", "ask:in_doubt", "suspend:in_doubt",
+		"suspend:suspended", "result:ok", "result:declined", "result:expired", "result:cancelled", "result:responded",
+		"claim:again", "late", "refused",
+	} {
+		if r[branch] == 0 {
+			t.Errorf("no seed reached %s", branch)
+		}
+	}
+}
+
+// simulate runs one seed and adds what its log holds to r.
+func simulate(t *testing.T, seed int64, r jetstreamtest.Report) {
+	t.Helper()
+	failedBefore := t.Failed()
+	synctest.Test(t, func(t *testing.T) {
+		c := newChaos(t, seed)
+		c.run()
+		r.Add(c.w.Check(true))
+	})
+	if t.Failed() && !failedBefore {
+		t.Errorf("replay: go test ./services/internal/sim -run TestSimulation -weir.seed=%d", seed)
+	}
+}
+
+// chaos is one seed: a world, its faults and its traffic.
+type chaos struct {
+	t   *testing.T
+	w   *World
+	mu  sync.Mutex
+	rng *rand.Rand
+
+	faults  bool // under the lock: faults happen
+	copies  []*Copy
+	respawn sync.WaitGroup
+}
+
+// Chances of faults at each boundary, in a thousand.
+const (
+	killChance = 4
+	loseChance = 20
+	dropChance = 30 // of an acknowledgement
+	slowChance = 15
+)
+
+func newChaos(t *testing.T, seed int64) *chaos {
+	c := &chaos{t: t, rng: rand.New(rand.NewPCG(uint64(seed), 1)), faults: true}
+	c.w = New(t, Options{
+		Point: c.point,
+		Tools: c.tools(),
+		Gate:  func(g *approval.Config) { g.Expires = 20 * time.Minute },
+		Conn: func(o *jetstream.Options) {
+			o.Hooks.LoseReply = func(string) bool { return c.chance(loseChance) }
+		},
+		Drop: func() bool { return c.chance(dropChance) },
+	})
+	return c
+}
+
+// chance decides by the seed whether a fault happens now.
+func (c *chaos) chance(inThousand int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.faults && c.rng.IntN(1000) < inThousand
+}
+
+// pick is a number below n, by the seed.
+func (c *chaos) pick(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.IntN(n)
+}
+
+// tools are a lookup, a refund that needs approval, one that suspends itself, and one that may be repeated; all may take
+// their time.
+func (c *chaos) tools() []agent.Tool {
+	return []agent.Tool{
+		c.tool("a_lookup", agent.ReadOnly, false, false), c.tool("b_refund", agent.Effectful, true, false),
+		c.tool("c_pay", agent.Effectful, false, true), c.tool("d_mail", agent.Idempotent, false, false),
+	}
+}
+
+// tool takes its time, may fail or suspend itself once, and has its effect counted.
+func (c *chaos) tool(id string, effect events.Effect, approval, suspends bool) agent.Tool {
+	return agent.NewTool(id, "A tool that does "+id,
+		func(ctx context.Context, call *agent.Call, in Order) (map[string]any, error) {
+			if c.pick(10) == 0 {
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Duration(c.pick(100)) * time.Second): // fake
+				}
+			}
+			if suspends && !call.Resumed() {
+				return nil, call.Suspend(map[string]string{"order": in.OrderID})
+			}
+			c.w.Effects.Add(call.IdempotencyKey())
+			if c.pick(10) == 0 {
+				return nil, errors.New("the bank is closed")
+			}
+			return map[string]any{"done": id, "order": in.OrderID}, nil
+		}, &agent.ToolOptions{Effect: effect, RequireApproval: &events.Approval{Always: approval}})
+}
+
+// point lets faults happen at a boundary of a copy.
+func (c *chaos) point(_ string, at *Copy) {
+	switch {
+	case c.chance(killChance):
+		at.Kill()
+		c.respawn.Go(func() {
+			time.Sleep(time.Duration(c.pick(20)) * time.Second) // fake
+			c.start(at.Service)
+		})
+	case c.chance(slowChance):
+		time.Sleep(time.Duration(c.pick(45)) * time.Second) // fake
+	}
+}
+
+func (c *chaos) start(service string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.t.Context().Err() == nil {
+		c.copies = append(c.copies, c.w.Start(service))
+	}
+}
+
+var services = []string{planner.Name, approval.Name, toolexecutor.Name}
+
+// run is the life of a seed: traffic under faults, then calm, in which everything must come to its end.
+func (c *chaos) run() {
+	for range 2 {
+		for _, s := range services {
+			c.start(s)
+		}
+	}
+	var traffic sync.WaitGroup
+	for range 2 + c.pick(3) {
+		traffic.Go(c.client)
+	}
+	if c.pick(4) == 0 {
+		time.Sleep(time.Duration(c.pick(60)) * time.Second) // fake
+		c.restart()
+	}
+	traffic.Wait()
+	c.calm()
+}
+
+// restart stops the server and everything on it, and starts it all again.
+func (c *chaos) restart() {
+	c.mu.Lock()
+	for _, copy := range c.copies {
+		copy.Kill()
+	}
+	c.copies = nil
+	c.mu.Unlock()
+	c.respawn.Wait()
+	c.w.Restart()
+	for range 2 {
+		for _, s := range services {
+			c.start(s)
+		}
+	}
+}
+
+// calm ends the faults, makes sure that one copy of each service lives, decides what is in doubt, and waits.
+func (c *chaos) calm() {
+	c.mu.Lock()
+	c.faults = false
+	c.mu.Unlock()
+	c.respawn.Wait()
+	for _, s := range services {
+		c.start(s)
+	}
+	for range 120 {
+		time.Sleep(30 * time.Second) // fake
+		if c.settle() == 0 {
+			break
+		}
+	}
+	time.Sleep(3 * time.Minute) // fake: entries and timers follow the ends
+}
+
+// settle decides every call that is in doubt or waits for data, and returns how many runs are open.
+func (c *chaos) settle() int {
+	open := 0
+	keys, err := c.w.Conn().Subjects(c.t.Context(), c.w.Conn().Namespace().EveryMain(events.KindStart))
+	c.w.must(err)
+	for _, subject := range keys {
+		p, err := events.ParsePlace(subject)
+		c.w.must(err)
+		_, err = c.w.Conn().Fact(c.t.Context(), c.w.Conn().Namespace().End(p.Run))
+		if err == nil {
+			continue
+		}
+		open++
+		c.settleRun(p.Run)
+	}
+	return open
+}
+
+func (c *chaos) settleRun(run string) {
+	subjects, err := c.w.Conn().Subjects(c.t.Context(), c.w.Conn().Namespace().CallsOf(run))
+	c.w.must(err)
+	seen := map[string]bool{}
+	for _, subject := range subjects {
+		p, err := events.ParsePlace(subject)
+		if err != nil || seen[p.Call] {
+			continue
+		}
+		seen[p.Call] = true
+		last, err := c.w.Conn().Last(c.t.Context(), p.Chain())
+		if err != nil || last.Place.Kind != events.KindAsk {
+			continue
+		}
+		ask, err := events.Data[events.CallHeld](last)
+		c.w.must(err)
+		c.w.Decide("alice", events.DecisionRequested{Decision: events.Decline, ToolCallID: ask.ToolCallID,
+			Fingerprint: ask.Fingerprint, Reason: "the end of the test"})
+	}
+}
+
+// client starts a run, and decides or cancels it as the seed says.
+func (c *chaos) client() {
+	time.Sleep(time.Duration(c.pick(30)) * time.Second) // fake
+	run, err := c.w.TryRequest("refund order 42")
+	if err != nil {
+		return // the server was away: nothing was accepted
+	}
+	cancelAt := -1
+	if c.pick(4) == 0 {
+		cancelAt = c.pick(12)
+	}
+	for round := range 12 {
+		time.Sleep(time.Duration(1+c.pick(20)) * time.Second) // fake
+		if round == cancelAt {
+			_ = c.w.TryCancel("bob", run)
+		}
+		for step := range 3 {
+			for i := range 4 {
+				c.decide(events.CallID{Run: run, Step: step + 1, Index: i + 1})
+			}
+		}
+	}
+}
+
+// decide lets up to three deciders contradict each other about a call that is held.
+func (c *chaos) decide(call events.CallID) {
+	if c.pick(3) == 0 {
+		return
+	}
+	last, err := c.w.Conn().Last(c.t.Context(), c.w.Conn().Namespace().Call(call, events.KindAsk).Chain())
+	if err != nil || last.Place.Kind != events.KindAsk {
+		return
+	}
+	ask, err := events.Data[events.CallHeld](last)
+	c.w.must(err)
+	for range 1 + c.pick(3) {
+		d := c.decision(ask)
+		_ = c.w.TryDecide("alice", d) // the server may be away: the log tells what counted
+	}
+}
+
+func (c *chaos) decision(ask events.CallHeld) events.DecisionRequested {
+	d := events.DecisionRequested{ToolCallID: ask.ToolCallID, Fingerprint: ask.Fingerprint,
+		Decision: ask.Allowed[c.pick(len(ask.Allowed))], Reason: "by the seed"}
+	switch d.Decision {
+	case events.Edit:
+		d.Args = RawJSON(fmt.Sprintf(`{"orderId":"%d"}`, c.pick(3)))
+	case events.Respond:
+		d.Result = RawJSON(`{"by":"hand"}`)
+	case events.ResumeD:
+		d.ResumeData = RawJSON(`true`)
+	default:
+	}
+	if c.pick(20) == 0 {
+		d.Fingerprint = "sha256:00"
+	}
+	return d
+}
