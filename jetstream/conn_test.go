@@ -286,6 +286,12 @@ func TestCloseAndHealth(t *testing.T) {
 	if err := c.Health(); !errors.Is(err, jetstream.ErrUnavailable) {
 		t.Errorf("health of a closed connection: %v", err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	begin := fact(t, ns.Start("r"))
+	if _, err := c.Append(ctx, events.First(begin.Place), begin); !errors.Is(err, jetstream.ErrUnavailable) || ctx.Err() != nil {
+		t.Errorf("append on a closed connection: %v", err)
+	}
 }
 
 // eventually asks again until the answer is right.

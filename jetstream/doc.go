@@ -7,12 +7,12 @@
 //		return err
 //	}
 //	defer conn.Close()
-//	last, err := conn.Append(ctx, events.After(ask), answer)
+//	done, err := conn.Append(ctx, events.After(ask), answer)
 //	switch {
 //	case err != nil: // undecided: deliver again
-//	case last.Outcome == jetstream.Stored: // last.Last is ours
-//	case last.Outcome == jetstream.Lost: // last.Last is what came instead: help on from there
-//	case last.Outcome == jetstream.Gone: // the chain has aged out
+//	case done.Outcome == jetstream.Stored: // done.Last is ours
+//	case done.Outcome == jetstream.Lost: // done.Last is what came instead: help on from there
+//	case done.Outcome == jetstream.Gone: // the chain has aged out
 //	}
 //
 // Streams of a namespace, as weir_<ns>_<name>, with P for weir.<ns>:
@@ -21,7 +21,7 @@
 //	runs     P.put.> stored as P.>       retention      the log: facts of runs and grants, the only truth
 //	chunks   P.chunk.*                   a day          what readers watch, republished as P.live.<run>
 //	timers   P.timer.>                   for ever       message schedules; only the gate touches them
-//	threads  P.thread.>                  as configured  conversations
+//	threads  P.thread.>                  for ever       conversations
 //	audit    sourced from runs           90 days        the record, folded into 16 subjects
 //	dead     P.dead.*.*                  for ever       what was given up, for people
 //

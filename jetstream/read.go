@@ -102,9 +102,11 @@ func (c *Conn) persistFor(ctx context.Context, limit time.Duration, try func(con
 	}
 }
 
-// isOutage says that nothing was decided, and that it may be in a moment. A stream that is not there stays so.
+// isOutage says that nothing was decided, and that it may be in a moment. A stream that is not there and a connection
+// that was closed stay so.
 func isOutage(err error) bool {
-	return (errors.Is(err, ErrTimeout) || errors.Is(err, ErrUnavailable)) && !isMissing(err)
+	return (errors.Is(err, ErrTimeout) || errors.Is(err, ErrUnavailable)) && !isMissing(err) &&
+		!errors.Is(err, nats.ErrConnectionClosed)
 }
 
 // Last reads the last fact of a chain ([events.Place.Chain]) from the leader, or ErrNotFound. A stored message that is
