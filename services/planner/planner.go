@@ -142,7 +142,7 @@ func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
 	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry {
 		return nil // the run has gone on
 	}
-	st, err := s.state(ctx, head)
+	st, err := s.state(ctx, head, events.Event{})
 	if err != nil {
 		return err
 	}
@@ -165,39 +165,22 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 	case head.Place.Kind == events.KindEnd:
 		return nil
 	}
-	st, err := s.state(ctx, head)
-	if errors.Is(err, jetstream.ErrTampered) {
+	st, err := s.state(ctx, head, d.Event)
+	switch {
+	case errors.Is(err, jetstream.ErrTampered):
 		return s.giveUp(ctx, d.Event, events.Errorf(events.CodeTampering, "the run's record was tampered with"))
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if st.Step != step {
-		if st.Step > step {
-			return nil
-		}
+	case st.Step > step:
+		return nil
+	case st.Step < step:
 		return fmt.Errorf("the leader does not show step %d of %s yet", step, st.RunID)
-	}
-	if !has(st, d.Event) {
-		return fmt.Errorf("the leader does not show the result of %s yet", d.Event.Place.CallID())
-	}
-	if !st.Settled() {
+	case !st.Settled():
 		return s.tellSuspended(ctx, st)
-	}
-	if st.LastResult() != d.Event.Seq {
+	case st.LastResult() != d.Event.Seq:
 		return nil
 	}
 	return s.advance(ctx, st, head, d.Attempt)
-}
-
-// has reports whether a result is folded in, under its own sequence or that of a result that stands in its place.
-func has(st *events.State, result events.Event) bool {
-	for _, c := range st.Calls {
-		if c.C == result.Place.Call {
-			return c.FinishedSeq >= result.Seq
-		}
-	}
-	return true // a result of no call of the step is nobody's turn
 }
 
 // head is the last main fact of the run that fact belongs to; the zero Event when the run has aged out. A leader that

@@ -14,24 +14,60 @@ import (
 )
 
 // state is what the facts of a run amount to at head, with every result of the current step that the leader shows. It
-// comes from memory when that was folded up to head, else from the suspended snapshot, else from the log.
-func (s *Service) state(ctx context.Context, head events.Event) (*events.State, error) {
+// comes from memory when that was folded up to head, else from the log. A result that drives the turn is folded in as
+// it was delivered; that others are missing is concluded only when the leader shows this one too, since it may be
+// behind the server that delivered it.
+func (s *Service) state(ctx context.Context, head, result events.Event) (*events.State, error) {
 	run := head.Place.Run
-	if st, ok := s.states.Get(run); ok && st.MainSeq == head.Seq {
-		return s.withResults(ctx, st.Clone())
+	st, known := s.states.Get(run)
+	switch {
+	case known && st.MainSeq == head.Seq:
+		st = st.Clone()
+	case head.Place.Kind == events.KindStart:
+		return events.NewState(head)
+	default:
+		folded, at, err := s.conn.RunState(ctx, run)
+		if err != nil {
+			return nil, fmt.Errorf("read state of %s: %w", run, err)
+		}
+		if at.Seq < head.Seq {
+			return nil, fmt.Errorf("the leader does not show the head of %s yet", run)
+		}
+		s.remember(folded)
+		st = folded.Clone()
 	}
-	st, at, err := s.conn.RunState(ctx, run)
+	if result.ID == "" {
+		return s.withResults(ctx, st)
+	}
+	ahead := st.Clone()
+	if err := ahead.Apply(result); err != nil {
+		return nil, err
+	}
+	if ahead.Settled() {
+		return ahead, nil
+	}
+	st, err := s.withResults(ctx, st)
 	if err != nil {
-		return nil, fmt.Errorf("read state of %s: %w", run, err)
+		return nil, err
 	}
-	if at.Seq < head.Seq {
-		return nil, fmt.Errorf("the leader does not show the head of %s yet", run)
+	if !has(st, result) {
+		return nil, fmt.Errorf("the leader does not show the result of %s yet", result.Place.CallID())
 	}
-	s.remember(st)
-	return st.Clone(), nil
+	s.remember(st.Clone())
+	return st, nil
 }
 
-// withResults folds in the results that a remembered state lacks.
+// has reports whether a result is folded in, under its own sequence or that of a result that stands in its place.
+func has(st *events.State, result events.Event) bool {
+	for _, c := range st.Calls {
+		if c.C == result.Place.Call {
+			return c.FinishedSeq >= result.Seq
+		}
+	}
+	return true // a result of no call of the step is nobody's turn
+}
+
+// withResults folds in the results that a state lacks, as the leader shows them.
 func (s *Service) withResults(ctx context.Context, st *events.State) (*events.State, error) {
 	var places []events.Place
 	for _, c := range st.Open() {

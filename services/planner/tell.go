@@ -1,0 +1,213 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
+)
+
+// teller reads one attempt of a turn from the model and tells readers as it goes.
+type teller struct {
+	s     *Service
+	ctx   context.Context //nolint:containedctx // lives for one call of listen
+	st    *events.State
+	p     prompt
+	turn  turn
+	mu    sync.Mutex // of index and held: pieces are told by a timer too
+	index int
+	held  *held
+	parts map[string]int // index in message parts, by the stream's id
+	calls map[string]int // index in calls, by the stream's id
+	args  []strings.Builder
+	ended []bool
+	open  string // id of the text or reasoning that is being told
+	kind  string
+}
+
+func (s *Service) newTeller(ctx context.Context, st *events.State, p prompt, attempt int) *teller {
+	t := &teller{s: s, ctx: ctx, st: st, p: p, parts: map[string]int{}, calls: map[string]int{}}
+	t.turn = turn{attempt: attempt, messageID: events.NewID(time.Now()), message: events.Message{Role: events.RoleAssistant, Parts: []events.Part{}}}
+	t.turn.message.ID = t.turn.messageID
+	return t
+}
+
+// tell publishes one chunk of this attempt, after the pieces that were held together before it.
+func (t *teller) tell(c events.Chunk) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flushLocked()
+	t.publish(c)
+}
+
+func (t *teller) publish(c events.Chunk) {
+	t.index++
+	c.Step, c.Attempt, c.Index = t.st.Step+1, t.turn.attempt, t.index
+	t.s.chunk(t.ctx, c)
+}
+
+// Pieces that arrive together are told as one chunk: none waits longer than maxHeld or grows beyond maxPiece bytes.
+const (
+	maxHeld  = 5 * time.Millisecond
+	maxPiece = 4 << 10
+)
+
+// held are pieces of one text or of one call's arguments that are not told yet.
+type held struct {
+	of    string // what they are pieces of
+	text  strings.Builder
+	chunk func(text string) events.Chunk
+	timer *time.Timer
+}
+
+// piece holds a piece back for a moment, with those that come right after it.
+func (t *teller) piece(of, text string, chunk func(string) events.Chunk) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held != nil && t.held.of != of {
+		t.flushLocked()
+	}
+	if t.held == nil {
+		t.held = &held{of: of, chunk: chunk, timer: time.AfterFunc(maxHeld, t.flush)}
+	}
+	t.held.text.WriteString(text)
+	if t.held.text.Len() >= maxPiece {
+		t.flushLocked()
+	}
+}
+
+func (t *teller) flush() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flushLocked()
+}
+
+func (t *teller) flushLocked() {
+	if t.held == nil {
+		return
+	}
+	t.held.timer.Stop()
+	c := t.held.chunk(t.held.text.String())
+	t.held = nil
+	t.publish(c)
+}
+
+// listen reads the model's stream to its end. A stream that breaks off is an error, and nothing of it counts.
+func (t *teller) listen(ctx context.Context, model agent.Model) (turn, error) {
+	began := time.Now()
+	defer t.flush()
+	t.begin()
+	finished := false
+	for part, err := range model.Stream(ctx, t.p.request) {
+		if err != nil {
+			return turn{}, err
+		}
+		if part.Type == agent.PartFinish {
+			finished = true
+			t.turn.reason, t.turn.usage = string(part.FinishReason), part.Usage
+			continue
+		}
+		t.hear(part)
+	}
+	if !finished {
+		return turn{}, &agent.ModelError{Retryable: true, Err: errors.New("the stream ended before the turn did")}
+	}
+	t.close()
+	for i := range t.turn.calls {
+		t.turn.calls[i].Args = t.args[i].String()
+		t.turn.calls[i].Truncated = !t.ended[i]
+	}
+	t.turn.active = time.Since(began)
+	t.turn.empty = len(t.turn.calls) == 0 && strings.TrimSpace(t.turn.message.Text()) == ""
+	return t.turn, nil
+}
+
+func (t *teller) begin() {
+	if t.turn.attempt > 1 {
+		t.tell(events.StepRetryChunk(t.st.RunID, t.turn.messageID, t.turn.attempt))
+	}
+	if t.st.Step == 0 {
+		t.tell(events.StartChunk(t.st.RunID, t.st.AgentID, t.turn.messageID))
+	}
+	t.tell(events.StepStartChunk(t.st.RunID, t.turn.messageID, time.Now()))
+}
+
+func (t *teller) hear(p agent.ModelPart) {
+	run := t.st.RunID
+	switch p.Type {
+	case agent.PartTextDelta, agent.PartReasoningDelta:
+		t.hearText(p)
+	case agent.PartToolInputStart:
+		t.close()
+		t.startCall(p)
+	case agent.PartToolInputDelta:
+		if i, ok := t.calls[p.ID]; ok {
+			t.args[i].WriteString(p.Text)
+			id, name := t.callID(i), t.turn.calls[i].ToolName
+			t.piece(id, p.Text, func(text string) events.Chunk { return events.ToolInputDeltaChunk(run, id, name, text) })
+		}
+	case agent.PartToolInputEnd:
+		if i, ok := t.calls[p.ID]; ok && !t.ended[i] {
+			t.ended[i] = true
+			t.tell(events.ToolInputEndChunk(run, t.callID(i)))
+			t.tell(events.ToolCallChunk(run, t.callID(i), t.turn.calls[i].ToolName, t.args[i].String()))
+		}
+	case agent.PartWarning:
+		t.tell(events.WarningChunk(run, "model", p.Text))
+	case agent.PartFinish:
+	}
+}
+
+func (t *teller) startCall(p agent.ModelPart) {
+	if _, ok := t.calls[p.ID]; ok {
+		return
+	}
+	i := len(t.turn.calls)
+	t.calls[p.ID] = i
+	t.turn.calls = append(t.turn.calls, events.CallPlanned{ToolName: t.p.key(p.ToolName), ProviderCallID: p.ProviderCallID})
+	t.args, t.ended = append(t.args, strings.Builder{}), append(t.ended, false)
+	t.tell(events.ToolInputStartChunk(t.st.RunID, t.callID(i), t.turn.calls[i].ToolName))
+}
+
+func (t *teller) callID(i int) string {
+	return events.CallID{Run: t.st.RunID, Step: t.st.Step + 1, Index: i + 1}.String()
+}
+
+// hearText tells a piece of text or reasoning; pieces of one id belong together.
+func (t *teller) hearText(p agent.ModelPart) {
+	kind := events.PartText
+	if p.Type == agent.PartReasoningDelta {
+		kind = events.PartReasoning
+	}
+	id := kind + p.ID
+	if t.open != id {
+		t.close()
+		t.open, t.kind = id, kind
+		t.parts[id] = len(t.turn.message.Parts)
+		t.turn.message.Parts = append(t.turn.message.Parts, events.Part{Type: kind})
+		t.tell(events.TextStartChunk(t.st.RunID, kind, t.textID()))
+	}
+	part := &t.turn.message.Parts[t.parts[id]]
+	part.Text += p.Text
+	part.Signature += p.Signature
+	if p.Text != "" {
+		run, id := t.st.RunID, t.textID()
+		t.piece(id, p.Text, func(text string) events.Chunk { return events.TextDeltaChunk(run, kind, id, text) })
+	}
+}
+
+func (t *teller) textID() string { return fmt.Sprintf("%s-%d", t.turn.messageID, t.parts[t.open]) }
+
+// close ends the text or reasoning that is being told.
+func (t *teller) close() {
+	if t.open == "" {
+		return
+	}
+	t.tell(events.TextEndChunk(t.st.RunID, t.kind, t.textID()))
+	t.open = ""
+}
