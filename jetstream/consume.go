@@ -53,8 +53,8 @@ type Handler struct {
 	// delivery. Nil: there is no such fact.
 	Abandon func(ctx context.Context, d Delivery, cause error) error
 	// Malformed is told of a message that is no event of the stream: cut, of an unknown type or version, against its
-	// schema, on a subject where it does not belong. Nil as its error acknowledges the message, [Final] makes a dead
-	// letter. A nil function makes dead letters of all of them.
+	// schema, on a subject where it does not belong; only sequence and time stamp of d.Event are set. Nil as its error
+	// acknowledges the message, [Final] makes a dead letter. A nil function makes dead letters of all of them.
 	Malformed func(ctx context.Context, d Delivery, payload []byte, cause error) error
 	// MaxAttempts is after how many failures a message is given up. Zero: 20.
 	MaxAttempts int
@@ -127,7 +127,10 @@ func (l *loop) handle(ctx context.Context, m *held) {
 
 // decode reads a message as an event of this loop's stream. The delivery is of use even with an error.
 func (l *loop) decode(m *held) (Delivery, error) {
-	d := Delivery{Subject: m.msg.Subject, Attempt: m.attempt, Consumer: l.consumer, Headers: m.msg.Header}
+	d := Delivery{
+		Event:   events.Event{Seq: m.seq, Stored: m.stored},
+		Subject: m.msg.Subject, Attempt: m.attempt, Consumer: l.consumer, Headers: m.msg.Header,
+	}
 	if l.store == events.StreamInbox {
 		if err := events.Foreign(m.msg.Header); err != nil {
 			return d, err

@@ -423,8 +423,8 @@ func TestConsumeMalformedHook(t *testing.T) {
 		Malformed: func(_ context.Context, d jetstream.Delivery, payload []byte, cause error) error {
 			r.add("%s", payload)
 			switch {
-			case cause == nil || d.Subject != ns.InCancel("bob", "r1"):
-				t.Errorf("malformed message on %q without a cause", d.Subject)
+			case cause == nil || d.Subject != ns.InCancel("bob", "r1") || d.Event.Seq == 0:
+				t.Errorf("malformed message %d on %q: %v", d.Event.Seq, d.Subject, cause)
 			case string(payload) == "buried":
 				return jetstream.Final(errors.New("to people"))
 			case string(payload) == "again" && d.Attempt == 1:
@@ -686,4 +686,28 @@ func TestConsumeUnderFire(t *testing.T) {
 	})
 	stop()
 	stopOther()
+}
+
+// TestConsumeNotAllowed: a loop or a reader without the right to is told so, and does not wait for ever.
+func TestConsumeNotAllowed(t *testing.T) {
+	t.Parallel()
+	srv := startUsers(t)
+	c := login(t, srv, "approval", "_INBOX_approval")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := c.Consume(events.StreamInbox, jetstream.ConsumerApproval, jetstream.Handler{})(ctx)
+	if !errors.Is(err, jetstream.ErrPermission) || !strings.Contains(err.Error(), "MSG.NEXT") {
+		t.Errorf("loop ended with %v", err)
+	}
+	for _, err := range c.Follow(ctx, "r1", 0, nil) {
+		if !errors.Is(err, jetstream.ErrPermission) {
+			t.Errorf("reader ended with %v", err)
+		}
+	}
+	if _, err := c.Hear(ctx, ns.RunAll(), func(events.Event) {}); !errors.Is(err, jetstream.ErrPermission) {
+		t.Errorf("listening: %v", err)
+	}
+	if ctx.Err() != nil {
+		t.Error("refusals came as time-outs")
+	}
 }

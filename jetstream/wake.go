@@ -51,6 +51,9 @@ func (c *Conn) listen(ctx context.Context, subject string, f nats.MsgHandler) (s
 	if err == nil {
 		err = c.nc.FlushWithContext(try)
 	}
+	if v, ok := parseViolation(c.nc.LastError()); ok && v.Operation == subscribe && v.Subject == subject {
+		err = fmt.Errorf("%w: subscribe to %s is not allowed to user %s", ErrPermission, subject, c.user)
+	}
 	if err = done(err); err != nil {
 		if sub != nil {
 			_ = sub.Unsubscribe() // err says more
