@@ -31,7 +31,7 @@ func registry(t *testing.T, cfg map[string]models.ModelConfig) *models.Registry 
 	return r
 }
 
-func TestModelFindsProviders(t *testing.T) {
+func TestB22_9ModelFindsProviders(t *testing.T) {
 	t.Parallel()
 	r := registry(t, map[string]models.ModelConfig{
 		"openai":         {APIKey: key},
@@ -90,7 +90,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestConfigPrintsNoSecret(t *testing.T) {
+func TestB22_11ConfigPrintsNoSecret(t *testing.T) {
 	t.Parallel()
 	cfg := models.ModelConfig{Provider: "openai", Model: "gpt-5", APIKey: key, Headers: map[string]string{"X": "header-" + key}}
 	var printed bytes.Buffer

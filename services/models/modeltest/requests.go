@@ -64,6 +64,9 @@ func history(run string) []events.Message {
 	}
 }
 
+// historyResults are the results of history as a model reads them, in call order.
+var historyResults = []string{`{"t":31.50}`, "no such city", "Tool call was not approved by the user", "null"}
+
 func requestOf(messages []events.Message) agent.ModelRequest {
 	req := simple()
 	req.Messages = messages
@@ -122,8 +125,7 @@ func testPairing(t *testing.T, p Provider) {
 			t.Error("a result is told as a user message")
 		}
 	}
-	want := []string{`{"t":31.50}`, "no such city", "Tool call was not approved by the user", "null"}
-	if diff := cmp.Diff(want, results); diff != "" {
+	if diff := cmp.Diff(historyResults, results); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 }
@@ -232,12 +234,19 @@ func testForeignIDs(t *testing.T, p Provider) {
 		if err := Pairing(got.Messages); err != nil {
 			t.Errorf("ids %.20q: %v", id, err)
 		}
+		var results []string
 		for _, m := range got.Messages {
 			for _, c := range m.Calls {
 				if !legalID.MatchString(c.ID) {
 					t.Errorf("ids %.20q: %q is not legal", id, c.ID)
 				}
 			}
+			if m.Role == events.RoleTool {
+				results = append(results, m.Text)
+			}
+		}
+		if diff := cmp.Diff(historyResults, results); diff != "" {
+			t.Errorf("ids %.20q: results are not paired by position (-want +got):\n%s", id, diff)
 		}
 	}
 }

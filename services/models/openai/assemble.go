@@ -144,7 +144,7 @@ func (cs *calls) complete(c *call, reason agent.FinishReason) bool {
 // longer each time.
 func joinName(name, more string) string {
 	switch {
-	case more == "" || more == name:
+	case more == "":
 		return name
 	case strings.HasPrefix(more, name):
 		return more

@@ -100,7 +100,7 @@ func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	c, err := openai.New(openai.Config{BaseURL: strings.Replace(server.URL, "http://", "http://me:secret-word@", 1), APIKey: testKey})
+	c, err := openai.New(openai.Config{BaseURL: strings.Replace(server.URL, "http://", "http://me:secret-word@", 1) + "?key=secret-word", APIKey: testKey})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,11 @@ func TestCase_STRM4(t *testing.T) {
 	t.Run("slow reader", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			c := newClient(t, says("text/event-stream", strings.Replace(done, "data:", `data: {"choices":[{"delta":{"content":"Oh. "}}]}`+"\n\ndata:", 1)), openai.Config{})
+			c := newClient(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, `data: {"choices":[{"delta":{"content":"Oh. "}}]}`+"\n\n")
+				_, _ = io.WriteString(w, done)
+			}, openai.Config{})
 			for _, err := range c.Stream(t.Context(), hello()) {
 				if err != nil {
 					t.Error(err)
@@ -204,8 +208,8 @@ func TestCancelIsNoFailure(t *testing.T) {
 	})
 }
 
-// TestRefusals is what statuses alone do not tell.
-func TestRefusals(t *testing.T) {
+// TestB22_6Refusals is what statuses alone do not tell.
+func TestB22_6Refusals(t *testing.T) {
 	t.Parallel()
 	date := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	for name, test := range map[string]struct {
@@ -245,7 +249,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestKeysAreCutOut(t *testing.T) {
+func TestB22_11KeysAreCutOut(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
 		`{"error":{"message":"Incorrect API key provided: sk-proj-ab*********6789. See your account."}}`,
@@ -337,7 +341,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestStrictTools(t *testing.T) {
+func TestB22_8StrictTools(t *testing.T) {
 	t.Parallel()
 	req := hello()
 	req.Tools = []agent.ModelTool{
@@ -363,7 +367,7 @@ func TestStrictTools(t *testing.T) {
 	}
 }
 
-func TestMedia(t *testing.T) {
+func TestB4_4Media(t *testing.T) {
 	t.Parallel()
 	req := hello()
 	req.Messages = []events.Message{

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestParameters(t *testing.T) {
+func TestB22_8Parameters(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, schema, want string }{
 		{"absent", ``, `{"type":"object","properties":{}}`},
@@ -54,7 +54,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-func TestParametersRefused(t *testing.T) {
+func TestB1_11ParametersRefused(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{
 		`[]`, `"x"`, `{`, `false`, `{"type":"array"}`, `{"type":["string","null"]}`, `{"type":7}`, `{"$ref":"#/$defs/gone"}`,
@@ -67,7 +67,7 @@ func TestParametersRefused(t *testing.T) {
 	}
 }
 
-func TestStrictParameters(t *testing.T) {
+func TestB1_12StrictParameters(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, schema, want string }{
 		{

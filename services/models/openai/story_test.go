@@ -19,9 +19,9 @@ import (
 
 var update = flag.Bool("update", false, "write the expected parts of the stories again")
 
-// TestStories plays recorded streams: each file says in prose what a server does, then the bytes that it sends, then
+// TestB22_5RecordedStreams plays recorded streams: each file says in prose what a server does, then the bytes that it sends, then
 // the parts that the adapter makes of them.
-func TestStories(t *testing.T) {
+func TestB22_5RecordedStreams(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

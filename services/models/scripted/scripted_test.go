@@ -327,7 +327,7 @@ func TestTemplateThatFails(t *testing.T) {
 	}
 }
 
-func TestFailures(t *testing.T) {
+func TestCase_PROV5Failures(t *testing.T) {
 	t.Parallel()
 	m := parse(t, `{"rules":[
 		{"when":{"user":"early"},"say":"Now it works.","fail":{"status":429,"retryAfter":"3s","times":2}},
