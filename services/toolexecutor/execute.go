@@ -319,6 +319,9 @@ func (s *Service) finish(ctx context.Context, claim events.Event, rel events.Cal
 		d := out.finished
 		d.ToolCallID, d.RunID, d.ToolName, d.Round, d.Attempt = rel.ToolCallID, rel.RunID, rel.ToolName, rel.Round, out.attempt
 		d.ClaimSeq, d.Worker = claim.Seq, s.cfg.ID
+		if rel.Round > 0 { // people may have edited what the model wrote
+			d.Args = json.RawMessage(rel.Args)
+		}
 		data = *d
 	}
 	e, err := s.origin.Fact(s.ns.Call(call, kind), data, claim)

@@ -1,0 +1,305 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// Filter chooses suspended runs and their asks; the zero value chooses all of them.
+type Filter struct {
+	Agent, Resource, Thread string
+
+	// Run chooses one run, Tool asks of one tool by its name, Kind asks of one kind.
+	Run, Tool string
+	Kind      events.AskKind
+
+	// From and To bound the time of suspension. Zero: no bound.
+	From, To time.Time
+
+	// Page (from 0) and PerPage cut the list. PerPage 0 with page 0: everything; with another page: 100.
+	Page, PerPage int
+}
+
+func (f Filter) validate() error {
+	switch {
+	case f.Page < 0:
+		return &events.Error{
+			Code: events.CodeInvalidRequest, Message: "page must not be negative",
+			Issues: []events.Issue{{Field: "page", Message: "must not be negative"}},
+		}
+	case f.PerPage < 0:
+		return &events.Error{
+			Code: events.CodeInvalidRequest, Message: "perPage must be positive",
+			Issues: []events.Issue{{Field: "perPage", Message: "must be positive"}},
+		}
+	}
+	return nil
+}
+
+// Page is a part of the list of suspended runs.
+type Page struct {
+	Runs  []SuspendedRun `json:"runs"`
+	Total int            `json:"total"` // of all pages
+}
+
+// SuspendedRun is a run that waits for decisions.
+type SuspendedRun struct {
+	RunID       string        `json:"runId"`
+	Status      Status        `json:"status"` // suspended
+	AgentID     string        `json:"agentId"`
+	ThreadID    string        `json:"threadId,omitempty"`
+	ResourceID  string        `json:"resourceId,omitempty"`
+	SuspendedAt time.Time     `json:"suspendedAt"`
+	ToolCalls   []PendingCall `json:"toolCalls"` // every call that waits, in call order
+}
+
+// PendingCall is a call that waits for a decision.
+type PendingCall struct {
+	ToolCallID       string          `json:"toolCallId"`
+	ToolName         string          `json:"toolName"`
+	Args             json.RawMessage `json:"args"`
+	RequiresApproval bool            `json:"requiresApproval"` // false: it waits for something else than an approval
+	SuspendPayload   json.RawMessage `json:"suspendPayload,omitempty"`
+	ResumeSchema     string          `json:"resumeSchema,omitempty"` // JSON text
+	Ask              events.AskBrief `json:"ask"`
+}
+
+// Suspended lists the runs that wait for decisions, the latest first, with all calls that wait. The list comes from the
+// bucket of suspended runs, so its cost depends on these alone.
+func (c *Client) Suspended(ctx context.Context, f Filter) (*Page, error) {
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	snaps, err := c.snapshots(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	page := &Page{Runs: []SuspendedRun{}}
+	for _, s := range snaps {
+		if run := suspendedRun(s, f); len(run.ToolCalls) > 0 {
+			page.Runs = append(page.Runs, run)
+		}
+	}
+	slices.SortFunc(page.Runs, func(a, b SuspendedRun) int {
+		return cmp.Or(b.SuspendedAt.Compare(a.SuspendedAt), cmp.Compare(a.RunID, b.RunID))
+	})
+	page.Total = len(page.Runs)
+	page.Runs = cut(page.Runs, f.Page, f.PerPage)
+	return page, nil
+}
+
+// snapshots reads the entries that the filter's names and times choose.
+func (c *Client) snapshots(ctx context.Context, f Filter) ([]*events.Snapshot, error) {
+	if c.cfg.LiveOnly {
+		return nil, c.needsLog("listing suspended runs")
+	}
+	keys, err := c.conn.ListSuspended(ctx, f.Agent, f.Resource, f.Thread)
+	if err != nil {
+		return nil, busError(err)
+	}
+	if f.Run != "" {
+		keys = slices.DeleteFunc(keys, func(key string) bool {
+			run, err := events.RunOfKey(key)
+			return err != nil || run != f.Run
+		})
+	}
+	snaps := make([]*events.Snapshot, len(keys))
+	err = each(len(keys), func(i int) error {
+		s, _, err := c.conn.Snapshot(ctx, keys[i])
+		if errors.Is(err, jetstream.ErrNotFound) {
+			return nil // decided in between
+		}
+		snaps[i] = s
+		return err
+	})
+	if err != nil {
+		return nil, busError(err)
+	}
+	return slices.DeleteFunc(snaps, func(s *events.Snapshot) bool {
+		return s == nil || !f.From.IsZero() && s.SuspendedAt.Before(f.From) || !f.To.IsZero() && s.SuspendedAt.After(f.To)
+	}), nil
+}
+
+func (f Filter) takes(a events.OpenAsk) bool {
+	return (f.Tool == "" || f.Tool == a.ToolName) && (f.Kind == "" || f.Kind == a.Kind)
+}
+
+func suspendedRun(s *events.Snapshot, f Filter) SuspendedRun {
+	run := SuspendedRun{
+		RunID: s.RunID, Status: StatusSuspended, AgentID: s.AgentID, ThreadID: s.ThreadID,
+		ResourceID: s.ResourceID, SuspendedAt: s.SuspendedAt, ToolCalls: []PendingCall{},
+	}
+	for _, a := range s.Asks {
+		if !f.takes(a) {
+			continue
+		}
+		run.ToolCalls = append(run.ToolCalls, PendingCall{
+			ToolCallID: a.ToolCallID, ToolName: a.ToolName, Args: a.Args, RequiresApproval: a.Kind == events.AskApproval,
+			SuspendPayload: a.SuspendPayload, ResumeSchema: string(a.ResumeSchema),
+			Ask: events.AskBrief{
+				ToolCallID: a.ToolCallID, RunID: a.RunID, RootRunID: s.RootRunID, Path: a.Path,
+				AgentID: a.AgentID, Round: a.Round, Kind: a.Kind, Fingerprint: a.Fingerprint, Reason: a.Reason.Text,
+				ExpiresAt: a.ExpiresAt, Allowed: a.Allowed,
+			},
+		})
+	}
+	return run
+}
+
+const defaultPerPage = 100
+
+func cut[T any](list []T, page, perPage int) []T {
+	if perPage == 0 {
+		if page == 0 {
+			return list
+		}
+		perPage = defaultPerPage
+	}
+	if page > len(list)/perPage {
+		return list[:0]
+	}
+	from := page * perPage
+	return list[from:min(from+perPage, len(list))]
+}
+
+// Asks lists the calls that wait for decisions, the oldest first: the inbox. Page and PerPage cut it.
+func (c *Client) Asks(ctx context.Context, f Filter) (asks []events.OpenAsk, total int, err error) {
+	if err := f.validate(); err != nil {
+		return nil, 0, err
+	}
+	snaps, err := c.snapshots(ctx, f)
+	if err != nil {
+		return nil, 0, err
+	}
+	asks = []events.OpenAsk{}
+	seen := map[string]bool{} // a root's entry lists the asks of all runs below it
+	for _, s := range snaps {
+		for _, a := range s.Asks {
+			if f.takes(a) && !seen[a.ToolCallID] {
+				seen[a.ToolCallID] = true
+				asks = append(asks, a)
+			}
+		}
+	}
+	slices.SortFunc(asks, func(a, b events.OpenAsk) int {
+		return cmp.Or(a.AskedAt.Compare(b.AskedAt), byCall(a.ToolCallID, b.ToolCallID))
+	})
+	return cut(asks, f.Page, f.PerPage), len(asks), nil
+}
+
+// Ask reads the ask that a call waits for, from the log. A call that was decided is refused with already_decided and the
+// answer, one that waits for nothing with not_found.
+func (c *Client) Ask(ctx context.Context, toolCallID string) (*events.CallHeld, error) {
+	call, err := events.ParseCallID(toolCallID)
+	if err != nil {
+		return nil, invalid("%v", err)
+	}
+	if err := c.needsLog("looking at an ask"); err != nil {
+		return nil, err
+	}
+	last, err := c.conn.Last(ctx, c.ns.Call(call, events.KindAsk).Chain())
+	switch {
+	case errors.Is(err, jetstream.ErrNotFound):
+		return nil, noCall(toolCallID)
+	case err != nil:
+		return nil, busError(err)
+	case last.Place.Kind != events.KindAsk:
+		return nil, c.notHeld(ctx, call)
+	}
+	if len(c.cfg.GateKeys) > 0 {
+		if err := c.cfg.GateKeys.VerifyFact(last); err != nil {
+			return nil, events.Errorf(events.CodeTampering, "the ask of call %s was not signed by a gate", toolCallID)
+		}
+	}
+	ask, err := events.Data[events.CallHeld](last)
+	if err != nil {
+		return nil, err
+	}
+	return &ask, nil
+}
+
+// notHeld says why a call waits for nobody.
+func (c *Client) notHeld(ctx context.Context, call events.CallID) error {
+	fact, err := c.conn.Fact(ctx, c.ns.Call(call, events.KindAnswer))
+	if errors.Is(err, jetstream.ErrNotFound) {
+		e := events.Errorf(events.CodeNotFound, "call %s waits for no decision", call)
+		e.What = "call"
+		return e
+	}
+	if err != nil {
+		return busError(err)
+	}
+	a, err := events.Data[events.CallAnswered](fact)
+	if err != nil {
+		return err
+	}
+	w := &waiting{c: c, call: call}
+	return w.decided(a)
+}
+
+// AskEvent is news about asks: a call is held, or it was decided.
+type AskEvent struct {
+	Ask    *events.CallHeld     `json:"ask,omitempty"`
+	Answer *events.CallAnswered `json:"answer,omitempty"`
+}
+
+// maxNews bounds the news that wait for a slow reader; what does not fit is left out.
+const maxNews = 1024
+
+// WatchAsks gives news about asks of all runs from now on, until ctx ends. It needs no right to read the log. After it
+// has begun, list what is there: nothing falls between the two.
+func (c *Client) WatchAsks(ctx context.Context) (iter.Seq[AskEvent], error) {
+	news := make(chan AskEvent, maxNews)
+	hear := func(e events.Event) {
+		n, ok := c.newsIn(e)
+		if !ok {
+			return
+		}
+		select {
+		case news <- n:
+		default:
+			c.cfg.Log.WarnContext(ctx, "news about asks left out: the reader is too slow")
+		}
+	}
+	for _, kind := range []events.Kind{events.KindAsk, events.KindAnswer} {
+		if _, err := c.conn.Hear(ctx, c.ns.EveryCall(kind), hear); err != nil {
+			return nil, busError(err)
+		}
+	}
+	return func(yield func(AskEvent) bool) {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case n := <-news:
+				if !yield(n) {
+					return
+				}
+			}
+		}
+	}, nil
+}
+
+// newsIn reads an ask or answer that was heard. A copy that was stored again before it ages out is no news.
+func (c *Client) newsIn(e events.Event) (n AskEvent, ok bool) {
+	if e.Carried || len(c.cfg.GateKeys) > 0 && c.cfg.GateKeys.VerifyFact(e) != nil {
+		return n, false
+	}
+	switch e.Type {
+	case events.TypeOf[events.CallHeld]():
+		d, err := events.Data[events.CallHeld](e)
+		return AskEvent{Ask: &d}, err == nil
+	case events.TypeOf[events.CallAnswered]():
+		d, err := events.Data[events.CallAnswered](e)
+		return AskEvent{Answer: &d}, err == nil
+	}
+	return n, false
+}

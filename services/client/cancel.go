@@ -1,0 +1,124 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// Cancel ends a run in whatever state it is, and waits for its end, Config.Wait long. The outcome is how the run ended:
+// cancelled, or another when it was faster than the cancel. A run that was over before is refused with run_ended.
+func (c *Client) Cancel(ctx context.Context, run, reason string) (events.RunOutcome, error) {
+	if err := c.refusals.listen(ctx, c.conn, c.cfg.Principal); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // also of what is heard
+	ends, err := c.hearEnd(ctx, run)
+	if err != nil {
+		return "", err
+	}
+	subject := c.ns.InCancel(c.cfg.Principal, run)
+	e, err := c.request(subject, run, events.CancelRequested{RunID: run, Reason: reason})
+	if err != nil {
+		return "", err
+	}
+	if err := c.send(ctx, subject, e); err != nil {
+		return "", err
+	}
+	return c.awaitEnd(ctx, run, e.ID, ends)
+}
+
+// hearEnd hears the end of a run until ctx ends: from the log, or from its chunks when that is all that the user may
+// hear.
+func (c *Client) hearEnd(ctx context.Context, run string) (<-chan events.RunOutcome, error) {
+	ends := make(chan events.RunOutcome, 1)
+	tell := func(o events.RunOutcome) {
+		select {
+		case ends <- o:
+		default:
+		}
+	}
+	if c.cfg.LiveOnly {
+		_, err := c.conn.Hear(ctx, c.ns.Live(run), func(e events.Event) {
+			if o := endIn(e); o != "" {
+				tell(o)
+			}
+		})
+		return ends, busError(err)
+	}
+	_, err := c.conn.Hear(ctx, c.ns.End(run).Subject(), func(e events.Event) {
+		if d, err := events.Data[events.RunEnded](e); err == nil && e.Type == events.TypeOf[events.RunEnded]() {
+			tell(d.Outcome)
+		}
+	})
+	if errors.Is(err, jetstream.ErrPermission) {
+		return ends, nil // looks at the log will do
+	}
+	return ends, busError(err)
+}
+
+// endIn is the outcome that a chunk tells of, if it is a last one.
+func endIn(e events.Event) (o events.RunOutcome) {
+	ch, err := events.Data[events.Chunk](e)
+	switch {
+	case err != nil:
+	case ch.Type == events.ChunkAbort:
+		return events.RunCancelled
+	case ch.Type == events.ChunkFinish:
+		o = events.RunCompleted
+		withPayload(ch, func(p events.FinishPayload) {
+			if p.StepResult.Reason == "error" {
+				o = events.RunFailed
+			}
+		})
+	}
+	return o
+}
+
+func (c *Client) awaitEnd(ctx context.Context, run, eventID string, ends <-chan events.RunOutcome) (events.RunOutcome, error) {
+	refused, done := c.refusals.of(eventID)
+	defer done()
+	limit := time.NewTimer(c.cfg.Wait)
+	defer limit.Stop()
+	pause := firstLook
+	look := time.NewTimer(pause)
+	defer look.Stop()
+	for {
+		select {
+		case why := <-refused:
+			return "", why
+		case o := <-ends:
+			return o, nil
+		case <-look.C:
+			pause = min(2*pause, maxLook)
+			look.Reset(pause)
+			if o, err := c.lookForEnd(ctx, run); o != "" || err != nil {
+				return o, err
+			}
+		case <-limit.C:
+			return "", &events.Error{
+				Code: events.CodeUnknownOutcome, RunID: run,
+				Message: fmt.Sprintf("the cancel of run %s is stored, but the run has not ended within %v", run, c.cfg.Wait),
+			}
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+func (c *Client) lookForEnd(ctx context.Context, run string) (events.RunOutcome, error) {
+	if !c.reads() {
+		return "", nil
+	}
+	fact, err := c.conn.Fact(ctx, c.ns.End(run))
+	if err != nil {
+		return "", c.tolerate(err)
+	}
+	d, err := events.Data[events.RunEnded](fact)
+	return d.Outcome, err
+}

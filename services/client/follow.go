@@ -1,0 +1,178 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+// refusalGrace is how long the refusal of a start may take to arrive after the other run has shown itself.
+const refusalGrace = 5 * time.Second
+
+// FollowOptions change how a run is followed; nil is the default.
+type FollowOptions struct {
+	// UntilSuspended also ends at a suspended chunk, when every call that it names still waits for a decision.
+	UntilSuspended bool
+	// Withdrawn also gives the chunks of attempts of a turn that come after that attempt was withdrawn by step-retry.
+	Withdrawn bool
+}
+
+// Follow reads the chunks of the run after a cursor (0: from its beginning), each once and in order, until the run ends:
+// the last chunk is finish, or abort when it was cancelled. A run that failed has an error chunk before its finish. The
+// cursor of a chunk is where a later Follow goes on, in this process or another.
+//
+// An error ends it, ErrGap excepted: a refusal of the start (*events.Error), the end of ctx, or what the bus says.
+// Chunks of a turn that was withdrawn (step-retry) have been given before that; their step and attempt tell which.
+func (r *Run) Follow(ctx context.Context, after uint64, o *FollowOptions) iter.Seq2[events.Chunk, error] {
+	if o == nil {
+		o = &FollowOptions{}
+	}
+	return func(yield func(events.Chunk, error) bool) {
+		f := &follower{run: r, opts: *o, yield: yield, asks: map[string]string{}, counts: map[int]int{}}
+		if err := f.follow(ctx, after); err != nil {
+			yield(events.Chunk{}, busError(err))
+		}
+	}
+}
+
+// follower is one way through the chunks of a run.
+type follower struct {
+	run    *Run
+	opts   FollowOptions
+	yield  func(events.Chunk, error) bool
+	asks   map[string]string // event ids of asks, by toolCallId
+	counts map[int]int       // the first attempt that counts, by step
+	shown  bool
+}
+
+type item struct {
+	chunk events.Chunk
+	err   error
+}
+
+func (f *follower) follow(ctx context.Context, after uint64) error {
+	outer := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer cancel()
+	refused, done := f.run.client.refusals.of(f.run.requestID)
+	defer done()
+	items := make(chan item)
+	reading.Go(func() {
+		for ch, err := range f.run.source(ctx, after) {
+			select {
+			case items <- item{ch, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for {
+		select {
+		case why := <-refused:
+			return why
+		case <-outer.Done():
+			return context.Cause(outer)
+		case it := <-items:
+			if over, err := f.take(ctx, it, refused); over || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// source is where the chunks come from.
+func (r *Run) source(ctx context.Context, after uint64) iter.Seq2[events.Chunk, error] {
+	if !r.client.cfg.LiveOnly {
+		return r.client.conn.Follow(ctx, r.ID, after, nil)
+	}
+	return func(yield func(events.Chunk, error) bool) {
+		if err := r.record(ctx); err != nil {
+			yield(events.Chunk{}, err)
+			return
+		}
+		r.tape.Load().play(ctx, after, yield)
+	}
+}
+
+// take hands an item on and tells whether it was the last.
+func (f *follower) take(ctx context.Context, it item, refused <-chan *events.Error) (over bool, err error) {
+	switch {
+	case errors.Is(it.err, ErrGap):
+		return !f.yield(it.chunk, it.err), nil
+	case it.err != nil:
+		return true, it.err
+	}
+	if !f.shown {
+		if err := f.first(ctx, refused); err != nil {
+			return true, err
+		}
+	}
+	ch := it.chunk
+	if f.note(ch) && !f.opts.Withdrawn {
+		return false, nil
+	}
+	if !f.yield(ch, nil) {
+		return true, nil
+	}
+	suspended := f.opts.UntilSuspended && ch.Type == events.ChunkSuspended && f.isSuspended(ctx, ch)
+	return suspended || isEnd(ch), nil
+}
+
+// isEnd reports whether a chunk is the last of its run.
+func isEnd(ch events.Chunk) bool {
+	return ch.Type == events.ChunkFinish || ch.Type == events.ChunkAbort
+}
+
+// first holds the first chunk back until it is certain that this is the run that was asked for.
+func (f *follower) first(ctx context.Context, refused <-chan *events.Error) error {
+	f.shown = true
+	err := f.run.confirm(ctx)
+	if !errors.Is(err, errAnother) {
+		return err
+	}
+	grace := time.NewTimer(refusalGrace)
+	defer grace.Stop()
+	select {
+	case why := <-refused:
+		return why
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-grace.C:
+		return events.Errorf(events.CodeRunExists, "run %s exists with another request", f.run.ID)
+	}
+}
+
+// note remembers what later chunks are judged by, and reports whether this one belongs to a withdrawn attempt.
+func (f *follower) note(ch events.Chunk) (withdrawn bool) {
+	switch ch.Type {
+	case events.ChunkStepRetry:
+		f.counts[ch.Step] = max(f.counts[ch.Step], ch.Attempt)
+	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
+		var p events.AskPayload
+		if json.Unmarshal(ch.Payload, &p) == nil {
+			f.asks[p.ToolCallID] = ch.ID
+		}
+	default:
+	}
+	return ch.Attempt > 0 && ch.Attempt < f.counts[ch.Step]
+}
+
+// isSuspended reports whether a suspended chunk tells of now.
+func (f *follower) isSuspended(ctx context.Context, ch events.Chunk) bool {
+	var p events.SuspendedPayload
+	if json.Unmarshal(ch.Payload, &p) != nil || ch.Cursor <= f.run.suspended.Load() {
+		return false
+	}
+	if !f.run.client.stillHeld(ctx, p.Asks, f.asks) {
+		return false
+	}
+	f.run.suspended.Store(ch.Cursor)
+	return true
+}

@@ -1,0 +1,205 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+)
+
+// Request asks for a run of an agent. Only Agent and one of Prompt and Messages are needed; what is not set is the
+// agent's own choice.
+type Request struct {
+	Agent    string
+	Prompt   string           // one message of the user
+	Messages []events.Message // in place of Prompt: a conversation
+
+	RunID      string // 1 to 64 letters, digits, hyphens, underscores; default: a new one
+	ThreadID   string // conversation that the run belongs to
+	ResourceID string // owner of the thread
+
+	Context             json.RawMessage  // request context, an object: for rules and tools, not for the model
+	Instructions        *string          // in place of the agent's
+	Model               string           // in place of the agent's
+	ToolChoice          string           // auto, none, required or tool:<key>
+	ActiveTools         *[]string        // keys of the tools that the model may use
+	RequireToolApproval *events.Approval // of every call
+	Limits              *events.Limits   // tighter than the agent's
+	Metadata            json.RawMessage  // kept with the run
+}
+
+func (r Request) data(runID string) (events.RunRequested, error) {
+	messages := r.Messages
+	switch {
+	case r.Agent == "":
+		return events.RunRequested{}, invalid("an agent is missing")
+	case r.Prompt == "" && len(messages) == 0:
+		return events.RunRequested{}, invalid("a prompt is missing")
+	case r.Prompt != "" && len(messages) > 0:
+		return events.RunRequested{}, invalid("give a prompt or messages, not both")
+	case !events.ValidRunID(runID):
+		return events.RunRequested{}, invalid("run id %q: use 1 to 64 letters, digits, hyphens and underscores", runID)
+	case r.Prompt != "":
+		messages = []events.Message{events.TextMessage(events.RoleUser, r.Prompt)}
+	}
+	return events.RunRequested{
+		AgentID: r.Agent, Messages: messages, RunID: runID, ThreadID: r.ThreadID, ResourceID: r.ResourceID,
+		RequestContext: r.Context, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
+		ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
+	}, nil
+}
+
+// Run is a run that can be followed.
+type Run struct {
+	ID string
+
+	client    *Client
+	requestID string              // event id of the start; empty for a run that somebody else has started
+	request   events.RunRequested // what was asked for; only with requestID
+	chosen    bool                // the caller chose the id, so another run may have it
+	tape      atomic.Pointer[tape]
+	suspended atomic.Uint64 // cursor of the last suspension that a caller was told of
+}
+
+// Run is the run of an id, started by whomever.
+func (c *Client) Run(id string) *Run { return &Run{ID: id, client: c} }
+
+// Start asks for a run and returns when the request is stored. Whether a planner takes it shows when the run is
+// followed: a refusal is an error of Follow and Wait, of type *events.Error.
+//
+// A run id is used once. The same request with the same run id, by the same principal, means the same run; another one
+// is refused with run_exists.
+func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
+	id := req.RunID
+	if id == "" {
+		id = events.NewID(time.Now())
+	}
+	data, err := req.data(id)
+	if err != nil {
+		return nil, err
+	}
+	subject := c.ns.InStart(c.cfg.Principal, req.Agent)
+	e, err := c.request(subject, id, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.refusals.listen(ctx, c.conn, c.cfg.Principal); err != nil {
+		return nil, err
+	}
+	run := &Run{ID: id, client: c, requestID: e.ID, request: data, chosen: req.RunID != ""}
+	if c.cfg.LiveOnly { // before the request is made, so that nothing of the run is missed
+		if err := run.record(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.send(ctx, subject, e); err != nil {
+		return nil, err
+	}
+	return run, nil
+}
+
+// Generate starts a run and waits as [Run.Wait] does.
+func (c *Client) Generate(ctx context.Context, req Request) (*Output, error) {
+	run, err := c.Start(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return run.Wait(ctx)
+}
+
+// Wait follows the run from its beginning until it ends, or until nothing in it can move without a decision; then the
+// finish reason is "suspended" and Asks are the calls that wait. After a decision Wait goes on to the next of these.
+// The output covers the whole run.
+//
+// A run that failed gives its output and its error, of type *events.Error.
+func (r *Run) Wait(ctx context.Context) (*Output, error) {
+	f := newFold(r.ID)
+	for ch, err := range r.Follow(ctx, 0, &FollowOptions{UntilSuspended: true}) {
+		if errors.Is(err, ErrGap) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		f.Add(ch)
+	}
+	out := f.Output()
+	if out.Error != nil {
+		return out, out.Error
+	}
+	return out, nil
+}
+
+// errAnother says that the run of this id is another one: its refusal is on its way.
+var errAnother = errors.New("the run id is taken")
+
+// confirm makes sure, before anything is shown of a run whose id the caller chose, that it is the run that was asked
+// for. A planner refuses a start that meets another run; this waits for that refusal, which may come after the other
+// run's first chunks.
+func (r *Run) confirm(ctx context.Context) error {
+	if !r.chosen || r.requestID == "" || !r.client.reads() {
+		return nil
+	}
+	fact, err := r.client.conn.Fact(ctx, r.client.ns.Start(r.ID))
+	if err != nil {
+		return r.client.tolerate(err)
+	}
+	first, err := events.Data[events.RunStarted](fact)
+	if err != nil || first.RequestID == r.requestID {
+		return nil //nolint:nilerr // what cannot be read proves nothing
+	}
+	if first.Requester == events.Token(r.client.cfg.Principal) && sameRequest(first.Request, r.request) {
+		return nil
+	}
+	return errAnother
+}
+
+func sameRequest(a, b events.RunRequested) bool {
+	x, errX := events.Marshal(a)
+	y, errY := events.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// tolerate takes an error of a look at the log that is only a help. A user who may not read is not asked to again.
+func (c *Client) tolerate(err error) error {
+	if errors.Is(err, jetstream.ErrPermission) {
+		c.blind.Store(true)
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// stillHeld reports whether every one of these calls waits for a decision right now: a suspension that a reader meets
+// on the stream may be long over. Asks are the events ids of their asks, as far as they are known. Without the right to
+// read the log it is taken for current.
+func (c *Client) stillHeld(ctx context.Context, calls []string, asks map[string]string) bool {
+	if !c.reads() {
+		return true
+	}
+	return !slices.ContainsFunc(calls, func(id string) bool {
+		call, err := events.ParseCallID(id)
+		if err != nil {
+			return true
+		}
+		last, err := c.conn.Last(ctx, c.ns.Call(call, events.KindAsk).Chain())
+		switch {
+		case errors.Is(err, jetstream.ErrNotFound): // aged out
+			return true
+		case err != nil:
+			_ = c.tolerate(err) // then the suspension counts
+			return false
+		case last.Place.Kind != events.KindAsk:
+			return true
+		}
+		known, ok := asks[id]
+		return ok && known != last.ID // asked again: the chunk of that is on its way
+	})
+}
