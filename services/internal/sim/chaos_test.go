@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -167,7 +168,7 @@ func (c *chaos) tool(id string, effect events.Effect, approval, suspends bool) a
 }
 
 // point lets faults happen at a boundary of a copy.
-func (c *chaos) point(_ string, at *Copy) {
+func (c *chaos) point(name string, at *Copy) {
 	switch {
 	case c.chance(killChance):
 		at.Kill()
@@ -175,17 +176,20 @@ func (c *chaos) point(_ string, at *Copy) {
 			time.Sleep(time.Duration(c.pick(20)) * time.Second) // fake
 			c.start(at.Service)
 		})
+	case strings.HasPrefix(name, jetstream.BeforeSettle): // under the loop's lock: nothing may wait there
 	case c.chance(slowChance):
 		time.Sleep(time.Duration(c.pick(45)) * time.Second) // fake
 	}
 }
 
 func (c *chaos) start(service string) {
+	if c.t.Context().Err() != nil {
+		return
+	}
+	started := c.w.Start(service)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.t.Context().Err() == nil {
-		c.copies = append(c.copies, c.w.Start(service))
-	}
+	c.copies = append(c.copies, started)
 }
 
 var services = []string{planner.Name, approval.Name, toolexecutor.Name}

@@ -317,7 +317,7 @@ func (w *World) hooks(c *Copy) jetstream.Hooks {
 			if boundary == jetstream.BeforeSettle && w.opts.Drop != nil && w.opts.Drop() {
 				return errDropped
 			}
-			if name := pointOf(w.Conn().Namespace(), boundary, subject); name != "" {
+			if name := pointOf(events.DefaultNamespace, boundary, subject); name != "" {
 				return at(name)
 			}
 			if c.Dead() {
@@ -413,11 +413,12 @@ func (w *World) TryCancel(principal, run string) error {
 // Restart stops the server and starts it again on the same files. Copies must have been killed before; start new ones.
 func (w *World) Restart() {
 	w.T.Helper()
+	_ = w.Conn().Close()
+	w.Server = jetstreamtest.Restart(w.T, w.Server)
+	conn := w.connect("test", nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_ = w.conn.Close()
-	w.Server = jetstreamtest.Restart(w.T, w.Server)
-	w.conn = w.connect("test", nil)
+	w.conn = conn
 }
 
 // A wait looks again after a pause that grows with it, since fake days are long.
