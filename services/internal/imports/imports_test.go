@@ -76,6 +76,7 @@ var ours = map[string][]string{
 	"services/internal/rule":      {},
 	"services/internal/service":   {},
 	"services/internal/sim":       {everything},
+	"services/internal/story":     {},
 	"services/internal/telemetry": {},
 
 	"services/cmd/weir": {everything},
@@ -84,8 +85,8 @@ var ours = map[string][]string{
 // testkits are packages for tests that are not test files. Only they may import each other and what is meant for
 // tests; the product never links them.
 var testkits = []string{
-	"jetstream/jetstreamtest", "services/agent/agenttest", "services/internal/sim", "services/models/modeltest",
-	"services/toolexecutor/tooltest",
+	"jetstream/jetstreamtest", "services/agent/agenttest", "services/internal/sim", "services/internal/story",
+	"services/models/modeltest", "services/toolexecutor/tooltest",
 }
 
 // owners says who may import what from outside: module or package prefix → packages, or single files, of ours. The
