@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -151,28 +152,41 @@ const ruleAge = 500 * time.Millisecond
 // ruleBook holds the operators' rule sets as they were last read.
 type ruleBook struct {
 	mu   sync.Mutex
-	sets []rule.Set
-	full map[string]map[string]events.Rule // by set and rule
-	sum  string
+	view *ruleView
 	read time.Time
+}
+
+func (b *ruleBook) fresh() *ruleView {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.view == nil || time.Since(b.read) > ruleAge {
+		return nil
+	}
+	return b.view
+}
+
+func (b *ruleBook) keep(v *ruleView, read time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.view, b.read = v, read
 }
 
 // rulesNow are the rule sets in force and their digest. An error means that nothing may be let through.
 func (s *Service) rulesNow(ctx context.Context) (*ruleView, error) {
-	b := &s.rules
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.full == nil || time.Since(b.read) > ruleAge {
-		named, err := s.conn.ListNamed(ctx, events.RegistryRule)
-		if err != nil {
-			return nil, fmt.Errorf("read rules: %w", err)
-		}
-		if err := b.load(named); err != nil {
-			return nil, jetstream.Final(err)
-		}
-		b.read = time.Now()
+	if v := s.rules.fresh(); v != nil {
+		return v, nil
 	}
-	return &ruleView{sets: b.sets, full: b.full, digest: b.sum}, nil
+	read := time.Now()
+	named, err := s.conn.ListNamed(ctx, events.RegistryRule)
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	v, err := viewOf(named)
+	if err != nil {
+		return nil, err // nothing passes until somebody applies rules that can be read
+	}
+	s.rules.keep(v, read)
+	return v, nil
 }
 
 // ruleView is one reading of the rule sets.
@@ -182,35 +196,25 @@ type ruleView struct {
 	digest string
 }
 
-// load replaces the sets. They are judged in the order of their names, so that every gate finds the same reason.
-func (b *ruleBook) load(named map[string][]byte) error {
-	var sets []rule.Set
-	full := map[string]map[string]events.Rule{}
+// viewOf reads stored sets. They are judged in the order of their names, so that every gate finds the same reason.
+func viewOf(named map[string][]byte) (*ruleView, error) {
+	v := &ruleView{full: map[string]map[string]events.Rule{}}
 	var all []byte
-	for _, name := range sortedKeys(named) {
+	for _, name := range slices.Sorted(maps.Keys(named)) {
 		var set events.RuleSet
 		if err := json.Unmarshal(named[name], &set); err != nil {
-			return fmt.Errorf("rule set %s: %w", name, err)
+			return nil, fmt.Errorf("rule set %s: %w", name, err)
 		}
 		all = append(append(all, named[name]...), 0)
-		full[set.Name] = map[string]events.Rule{}
+		v.full[set.Name] = map[string]events.Rule{}
 		out := rule.Set{Name: set.Name, Digest: events.Digest(named[name])}
 		for _, r := range set.Rules {
-			full[set.Name][r.Name] = r
+			v.full[set.Name][r.Name] = r
 			out.Rules = append(out.Rules, rule.Rule{Name: r.Name, Tools: r.Tools, Agents: r.Agents, When: r.When,
 				Action: rule.Action(r.Action), Reason: r.Reason})
 		}
-		sets = append(sets, out)
+		v.sets = append(v.sets, out)
 	}
-	b.sets, b.full, b.sum = sets, full, events.Digest(all)
-	return nil
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+	v.digest = events.Digest(all)
+	return v, nil
 }

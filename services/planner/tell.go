@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
@@ -19,7 +18,7 @@ type teller struct {
 	st    *events.State
 	p     prompt
 	turn  turn
-	mu    sync.Mutex // of index and held: pieces are told by a timer too
+	free  chan struct{} // holds a token when nobody is telling; pieces are told by a timer too, and telling may wait
 	index int
 	held  *held
 	parts map[string]int // index in message parts, by the stream's id
@@ -31,7 +30,8 @@ type teller struct {
 }
 
 func (s *Service) newTeller(ctx context.Context, st *events.State, p prompt, attempt int) *teller {
-	t := &teller{s: s, ctx: ctx, st: st, p: p, parts: map[string]int{}, calls: map[string]int{}}
+	t := &teller{s: s, ctx: ctx, st: st, p: p, parts: map[string]int{}, calls: map[string]int{}, free: make(chan struct{}, 1)}
+	t.free <- struct{}{}
 	t.turn = turn{attempt: attempt, messageID: events.NewID(time.Now()), message: events.Message{Role: events.RoleAssistant, Parts: []events.Part{}}}
 	t.turn.message.ID = t.turn.messageID
 	return t
@@ -39,8 +39,8 @@ func (s *Service) newTeller(ctx context.Context, st *events.State, p prompt, att
 
 // tell publishes one chunk of this attempt, after the pieces that were held together before it.
 func (t *teller) tell(c events.Chunk) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	<-t.free
+	defer func() { t.free <- struct{}{} }()
 	t.flushLocked()
 	t.publish(c)
 }
@@ -67,8 +67,8 @@ type held struct {
 
 // piece holds a piece back for a moment, with those that come right after it.
 func (t *teller) piece(of, text string, chunk func(string) events.Chunk) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	<-t.free
+	defer func() { t.free <- struct{}{} }()
 	if t.held != nil && t.held.of != of {
 		t.flushLocked()
 	}
@@ -82,8 +82,8 @@ func (t *teller) piece(of, text string, chunk func(string) events.Chunk) {
 }
 
 func (t *teller) flush() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	<-t.free
+	defer func() { t.free <- struct{}{} }()
 	t.flushLocked()
 }
 
