@@ -127,7 +127,7 @@ type CallFinished struct {
 	Attempt     int             `json:"attempt,omitempty"`
 	ClaimSeq    uint64          `json:"claimSeq,omitempty"`
 	Worker      string          `json:"worker,omitempty"`
-	Args        json.RawMessage `json:"args,omitempty"`   // frozen arguments when they differ from the model's: after an edit
+	Args        json.RawMessage `json:"args,omitempty"`   // the frozen arguments, when people have looked at them or edited them
 	Result      json.RawMessage `json:"result,omitempty"` // ok, invalid, responded, blocked with an output
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
 	Error       *ToolError      `json:"error,omitempty"`

@@ -189,8 +189,10 @@ func (s *State) applyStep(e Event) error {
 	s.Counters.Active += d.Active
 	msg := Message{ID: d.MessageID, Role: RoleAssistant, Parts: slices.Clone(d.Message.Parts)}
 	for i, c := range d.Calls {
-		msg.Parts = append(msg.Parts, Part{Type: PartToolCall, ToolCallID: c.ToolCallID, ToolName: c.ToolName,
-			Args: c.Args, ProviderCallID: c.ProviderCallID})
+		msg.Parts = append(msg.Parts, Part{
+			Type: PartToolCall, ToolCallID: c.ToolCallID, ToolName: c.ToolName,
+			Args: c.Args, ProviderCallID: c.ProviderCallID,
+		})
 		token := CallID{Run: s.RunID, Step: d.Step, Index: i + 1}.Token()
 		s.Calls = append(s.Calls, CallState{C: token, State: CallPending, Planned: c})
 	}
@@ -200,9 +202,7 @@ func (s *State) applyStep(e Event) error {
 
 // settle moves the results of the current step into the conversation, in call order.
 func (s *State) settle() {
-	if len(s.Calls) > 0 {
-		s.Messages = append(s.Messages, s.results())
-	}
+	s.Messages = s.Transcript()
 	s.Counters = s.Counters.After(s.Calls)
 	s.Calls = []CallState{}
 }
@@ -278,12 +278,23 @@ func isBelow(run, ancestor string) bool {
 }
 
 // Transcript is what the next model turn sees: the conversation and, as one group in call order, the results of the
-// current step. It must be settled.
+// current step. It must be settled. A call whose result names the arguments that people have looked at, or edited, is
+// shown with these.
 func (s *State) Transcript() []Message {
 	if len(s.Calls) == 0 {
 		return s.Messages
 	}
-	return append(slices.Clone(s.Messages), s.results())
+	said := slices.Clone(s.Messages)
+	asked := &said[len(said)-1] // the turn that made the calls
+	asked.Parts = slices.Clone(asked.Parts)
+	for i, p := range asked.Parts {
+		for _, c := range s.Calls {
+			if p.Type == PartToolCall && p.ToolCallID == c.Planned.ToolCallID && len(c.Finished.Args) > 0 {
+				asked.Parts[i].Args = string(c.Finished.Args)
+			}
+		}
+	}
+	return append(said, s.results())
 }
 
 // Clone is a copy that may be changed without changing the original.

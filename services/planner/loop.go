@@ -64,36 +64,35 @@ func next(st *events.State, lim events.Limits) action {
 	return action{turn: true}
 }
 
-// limitsOf are the limits of a run: the request's, else the agent's, else the defaults. A request never loosens what
-// the agent sets.
+// limitsOf are the limits of a run: each is the agent's, which a request may only tighten, else the request's, else the
+// default.
 func limitsOf(agent *events.Limits, request *events.Limits) events.Limits {
-	l := events.Limits{Steps: defaultSteps, Tokens: defaultTokens, Failures: defaultFailures, Repeats: defaultRepeats,
-		Time: events.Duration(defaultTime)}
+	var own, asked events.Limits
 	if agent != nil {
-		l = merge(l, *agent, false)
+		own = *agent
 	}
 	if request != nil {
-		l = merge(l, *request, agent != nil)
+		asked = *request
 	}
-	return l
-}
-
-// merge puts what b sets in place of a; when tighten is set only where that is stricter.
-func merge(a, b events.Limits, tighten bool) events.Limits {
 	return events.Limits{
-		Steps:    pick(a.Steps, b.Steps, tighten),
-		Tokens:   pick(a.Tokens, b.Tokens, tighten),
-		Failures: pick(a.Failures, b.Failures, tighten),
-		Repeats:  pick(a.Repeats, b.Repeats, tighten),
-		Time:     pick(a.Time, b.Time, tighten),
+		Steps:    limit(own.Steps, asked.Steps, defaultSteps),
+		Tokens:   limit(own.Tokens, asked.Tokens, defaultTokens),
+		Failures: limit(own.Failures, asked.Failures, defaultFailures),
+		Repeats:  limit(own.Repeats, asked.Repeats, defaultRepeats),
+		Time:     limit(own.Time, asked.Time, events.Duration(defaultTime)),
 	}
 }
 
-func pick[T int | events.Duration](a, b T, tighten bool) T {
-	if b <= 0 || tighten && b > a {
-		return a
+func limit[T int | events.Duration](own, asked, otherwise T) T {
+	switch {
+	case own > 0 && asked > 0:
+		return min(own, asked)
+	case own > 0:
+		return own
+	case asked > 0:
+		return asked
 	}
-	return b
+	return otherwise
 }
 
 // turn is what a model said, as the shell has read it from the stream.

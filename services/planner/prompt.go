@@ -22,7 +22,7 @@ func promptOf(st *events.State, def *definition, model string) (prompt, *events.
 		return prompt{}, events.Errorf(events.CodeTranscriptBroken, "%v", err)
 	}
 	p := prompt{keys: map[string]string{}, request: agent.ModelRequest{
-		Model: model, Instructions: def.agent.Instructions, Messages: messages,
+		Model: model, Instructions: def.agent.Instructions,
 		ToolChoice: orElse(st.Options.ToolChoice, orElse(def.agent.ToolChoice, "auto")),
 		Settings:   def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions,
 		IdempotencyKey: fmt.Sprintf("%s-%d", st.RunID, st.Step+1),
@@ -30,13 +30,19 @@ func promptOf(st *events.State, def *definition, model string) (prompt, *events.
 	if st.Options.Instructions != nil {
 		p.request.Instructions = *st.Options.Instructions
 	}
-	return p, p.addTools(st, def)
+	names, broken := p.addTools(st, def)
+	p.request.Messages = fit(messages, names)
+	if key, ok := strings.CutPrefix(p.request.ToolChoice, "tool:"); ok {
+		p.request.ToolChoice = "tool:" + orElse(names[key], key)
+	}
+	return p, broken
 }
 
-// addTools gives the model the tools that it may call, in the order of their keys.
-func (p *prompt) addTools(st *events.State, def *definition) *events.Error {
+// addTools gives the model the tools that it may call, in the order of their keys, and returns the names under which it
+// sees them.
+func (p *prompt) addTools(st *events.State, def *definition) (map[string]string, *events.Error) {
 	if p.request.ToolChoice == "none" {
-		return nil
+		return nil, nil
 	}
 	active := def.agent.ActiveTools
 	if st.Options.ActiveTools != nil {
@@ -51,7 +57,7 @@ func (p *prompt) addTools(st *events.State, def *definition) *events.Error {
 	slices.Sort(keys)
 	names, err := agent.SafeNames(keys)
 	if err != nil {
-		return events.Errorf(events.CodeToolNameCollision, "%v", err)
+		return nil, events.Errorf(events.CodeToolNameCollision, "%v", err)
 	}
 	for _, key := range keys {
 		m := def.tools[key]
@@ -59,11 +65,7 @@ func (p *prompt) addTools(st *events.State, def *definition) *events.Error {
 		p.request.Tools = append(p.request.Tools, agent.ModelTool{Name: names[key], Description: m.Description,
 			InputSchema: m.InputSchema, Strict: m.Strict, ProviderOptions: m.ProviderOptions, InputExamples: m.InputExamples})
 	}
-	p.request.Messages = fit(p.request.Messages, names)
-	if key, ok := strings.CutPrefix(p.request.ToolChoice, "tool:"); ok {
-		p.request.ToolChoice = "tool:" + orElse(names[key], key)
-	}
-	return nil
+	return names, nil
 }
 
 // key is the agent's key for the name that a model used. A name that was never offered stays as it is: the gate answers
