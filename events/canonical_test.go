@@ -106,8 +106,10 @@ func TestCanonicalManyKeys(t *testing.T) {
 }
 
 func FuzzCanonical(f *testing.F) {
-	for _, seed := range []string{`{"b":[1,2.50,"\u00e9"],"a":{"c":null}}`, `{"a":1,"A":2}`, `"\ud83d\ude00"`, `[1e5,-0.0]`, `{"a":1,"a":2}`,
-		`{"😀":1,"\uffff":2}`, " [ ] ", `"\u007f\u2028"`} {
+	for _, seed := range []string{
+		`{"b":[1,2.50,"\u00e9"],"a":{"c":null}}`, `{"a":1,"A":2}`, `"\ud83d\ude00"`, `[1e5,-0.0]`, `{"a":1,"a":2}`,
+		`{"😀":1,"\uffff":2}`, " [ ] ", `"\u007f\u2028"`,
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -42,8 +42,10 @@ func row[T any](name, subject, chain, stream, domain, by, acts, means string) Ro
 	if stream == StreamChunks {
 		mode = Binary
 	}
-	return Row{Type: TypePrefix + name + ".v1", Subject: subject, Chain: chain, Stream: stream, Mode: mode,
-		Domain: domain, By: by, For: acts, Means: means, data: reflect.TypeFor[T]()}
+	return Row{
+		Type: TypePrefix + name + ".v1", Subject: subject, Chain: chain, Stream: stream, Mode: mode,
+		Domain: domain, By: by, For: acts, Means: means, data: reflect.TypeFor[T](),
+	}
 }
 
 // Names of signature domains.

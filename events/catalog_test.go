@@ -110,8 +110,10 @@ type fieldCheck struct {
 	seen []string
 }
 
-var leaves = map[reflect.Type]bool{reflect.TypeFor[time.Time](): true, reflect.TypeFor[json.RawMessage](): true,
-	reflect.TypeFor[Duration](): true, reflect.TypeFor[Approval](): true}
+var leaves = map[reflect.Type]bool{
+	reflect.TypeFor[time.Time](): true, reflect.TypeFor[json.RawMessage](): true,
+	reflect.TypeFor[Duration](): true, reflect.TypeFor[Approval](): true,
+}
 
 func (c *fieldCheck) compare(path, file string, schema map[string]any, data reflect.Type) {
 	for data.Kind() == reflect.Pointer || data.Kind() == reflect.Slice && !leaves[data] {

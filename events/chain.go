@@ -69,8 +69,10 @@ func (ns Namespace) Call(call CallID, kind Kind) Place {
 
 // Go is the place of a call's release to a pool.
 func (ns Namespace) Go(call CallID, pool, tool string) Place {
-	return Place{Namespace: ns, Run: call.Run, Call: call.Token(), Kind: KindGo,
-		Pool: nameToken(pool), Tool: Token(tool)}
+	return Place{
+		Namespace: ns, Run: call.Run, Call: call.Token(), Kind: KindGo,
+		Pool: nameToken(pool), Tool: Token(tool),
+	}
 }
 
 // Beside is the place of evidence that is no state: vote (key is the principal), refused and late (the event's id).

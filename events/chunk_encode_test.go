@@ -10,8 +10,10 @@ import (
 )
 
 func chunkOrigin() *Origin {
-	return &Origin{Namespace: DefaultNamespace, Service: "planner",
-		Now: func() time.Time { return time.Date(2026, 3, 2, 9, 14, 7, 133_000_000, time.UTC) }}
+	return &Origin{
+		Namespace: DefaultNamespace, Service: "planner",
+		Now: func() time.Time { return time.Date(2026, 3, 2, 9, 14, 7, 133_000_000, time.UTC) },
+	}
 }
 
 func TestChunkRoundTrip(t *testing.T) {
@@ -19,8 +21,10 @@ func TestChunkRoundTrip(t *testing.T) {
 	for name, want := range map[string]Chunk{
 		"delta":    NewChunk("r7Kq2", ChunkTextDelta, map[string]any{"id": "t1", "text": "Größe <&> \"x\"\n"}),
 		"of child": NewChunk("r7Kq2=1-3", ChunkToolOutput, map[string]any{"output": []any{1, nil}}),
-		"placed": {Type: ChunkTextDelta, RunID: "r7Kq2", From: "AGENT", Payload: json.RawMessage(`{}`),
-			Metadata: json.RawMessage(`{"a":1}`), Step: 2, Attempt: 3, Index: 4, ID: "own id 100%", TraceParent: "00-x"},
+		"placed": {
+			Type: ChunkTextDelta, RunID: "r7Kq2", From: "AGENT", Payload: json.RawMessage(`{}`),
+			Metadata: json.RawMessage(`{"a":1}`), Step: 2, Attempt: 3, Index: 4, ID: "own id 100%", TraceParent: "00-x",
+		},
 	} {
 		header, body := EncodeChunk(chunkOrigin(), want)
 		got, err := DecodeChunk(header, body)
@@ -55,8 +59,10 @@ func TestChunkRoundTrip(t *testing.T) {
 func TestChunkOfBadPayload(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{``, `{`, `{"a":1,"a":2}`, "\"\xff\"", `{}{}`} {
-		header, body := EncodeChunk(chunkOrigin(), Chunk{Type: ChunkTextDelta, RunID: "r", From: "AGENT",
-			Payload: json.RawMessage(payload), Metadata: json.RawMessage(payload)})
+		header, body := EncodeChunk(chunkOrigin(), Chunk{
+			Type: ChunkTextDelta, RunID: "r", From: "AGENT",
+			Payload: json.RawMessage(payload), Metadata: json.RawMessage(payload),
+		})
 		got, err := DecodeChunk(header, body)
 		if err != nil || string(got.Payload) != payloadUnavailable || got.Metadata != nil {
 			t.Errorf("%q: got %+v, %v", payload, got, err)

@@ -155,8 +155,10 @@ func StartChunk(run, agentID, messageID string) Chunk {
 
 // StepStartChunk begins a model turn.
 func StepStartChunk(run, messageID string, at time.Time) Chunk {
-	return NewChunk(run, ChunkStepStart, StepStartPayload{MessageID: messageID, Warnings: []json.RawMessage{},
-		StartedAt: at.UnixMilli()})
+	return NewChunk(run, ChunkStepStart, StepStartPayload{
+		MessageID: messageID, Warnings: []json.RawMessage{},
+		StartedAt: at.UnixMilli(),
+	})
 }
 
 // StepRetryChunk withdraws what readers saw of earlier attempts of a turn.
@@ -286,7 +288,8 @@ func AskChunk(a CallHeld, id string) Chunk {
 	p := AskPayload{ToolCallID: a.ToolCallID, ToolName: a.ToolName, Args: a.Args, Ask: AskBrief{
 		ToolCallID: a.ToolCallID, RunID: a.RunID, RootRunID: a.RootRunID, Path: a.Path, AgentID: a.AgentID,
 		Round: a.Round, Kind: a.Kind, Fingerprint: a.Fingerprint, Reason: a.Reason.Text, ExpiresAt: a.ExpiresAt,
-		Allowed: a.Allowed, Preview: a.Preview}}
+		Allowed: a.Allowed, Preview: a.Preview,
+	}}
 	t := ChunkToolCallSuspended
 	switch {
 	case a.Kind == AskApproval:
@@ -305,11 +308,15 @@ func AskChunk(a CallHeld, id string) Chunk {
 // StepFinishChunk ends a step whose calls all have their results. Its id is derived from the step's message, so one
 // that is published again is dropped.
 func StepFinishChunk(st *State, messageID, reason string, continued bool) Chunk {
-	p := FinishPayload{MessageID: messageID, StepResult: StepResult{Reason: reason, IsContinued: continued},
-		Output: FinishOutput{ToolCalls: []ToolCallPayload{}, Usage: st.Counters.Usage}, Metadata: FinishMetadata{Step: st.Step}}
+	p := FinishPayload{
+		MessageID: messageID, StepResult: StepResult{Reason: reason, IsContinued: continued},
+		Output: FinishOutput{ToolCalls: []ToolCallPayload{}, Usage: st.Counters.Usage}, Metadata: FinishMetadata{Step: st.Step},
+	}
 	for _, c := range st.Calls {
-		p.Output.ToolCalls = append(p.Output.ToolCalls, ToolCallPayload{ToolCallID: c.Planned.ToolCallID,
-			ToolName: c.Planned.ToolName, Args: c.Args()})
+		p.Output.ToolCalls = append(p.Output.ToolCalls, ToolCallPayload{
+			ToolCallID: c.Planned.ToolCallID,
+			ToolName:   c.Planned.ToolName, Args: c.Args(),
+		})
 	}
 	c := NewChunk(st.RunID, ChunkStepFinish, p)
 	c.ID = messageID + "-step-finish"
@@ -324,9 +331,11 @@ func EndChunks(e RunEnded, id string) []Chunk {
 		c.ID = id
 		return []Chunk{c}
 	}
-	p := FinishPayload{MessageID: e.MessageID, StepResult: StepResult{Reason: e.FinishReason, Limit: e.Limit},
+	p := FinishPayload{
+		MessageID: e.MessageID, StepResult: StepResult{Reason: e.FinishReason, Limit: e.Limit},
 		Output:   FinishOutput{ToolCalls: []ToolCallPayload{}, Usage: e.Usage},
-		Metadata: FinishMetadata{Attempt: e.Attempt, Step: e.Step}}
+		Metadata: FinishMetadata{Attempt: e.Attempt, Step: e.Step},
+	}
 	if e.Message != nil {
 		p.Output.Text = e.Message.Text()
 	}

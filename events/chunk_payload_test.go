@@ -63,9 +63,11 @@ func TestB14_7_AskChunks(t *testing.T) {
 	if _, err := CompileSchema([]byte(p.ResumeSchema)); err != nil {
 		t.Error(err)
 	}
-	want := AskBrief{ToolCallID: a.ToolCallID, RunID: a.RunID, RootRunID: a.RootRunID, Path: a.Path, AgentID: a.AgentID,
+	want := AskBrief{
+		ToolCallID: a.ToolCallID, RunID: a.RunID, RootRunID: a.RootRunID, Path: a.Path, AgentID: a.AgentID,
 		Kind: a.Kind, Fingerprint: a.Fingerprint, Reason: a.Reason.Text, ExpiresAt: a.ExpiresAt, Allowed: a.Allowed,
-		Preview: a.Preview}
+		Preview: a.Preview,
+	}
 	if d := cmp.Diff(want, p.Ask); d != "" {
 		t.Error(d)
 	}
@@ -85,10 +87,14 @@ func TestB14_EndChunks(t *testing.T) {
 		end  RunEnded
 		want []ChunkType
 	}{
-		"completed": {RunEnded{RunID: "r", Outcome: RunCompleted, FinishReason: "stop", MessageID: "m", Message: &message},
-			[]ChunkType{ChunkStepFinish, ChunkFinish}},
-		"failed": {RunEnded{RunID: "r", Outcome: RunFailed, FinishReason: "error", Error: Errorf(CodeModelFailed, "no")},
-			[]ChunkType{ChunkError, ChunkFinish}},
+		"completed": {
+			RunEnded{RunID: "r", Outcome: RunCompleted, FinishReason: "stop", MessageID: "m", Message: &message},
+			[]ChunkType{ChunkStepFinish, ChunkFinish},
+		},
+		"failed": {
+			RunEnded{RunID: "r", Outcome: RunFailed, FinishReason: "error", Error: Errorf(CodeModelFailed, "no")},
+			[]ChunkType{ChunkError, ChunkFinish},
+		},
 		"cancelled": {RunEnded{RunID: "r", Outcome: RunCancelled}, []ChunkType{ChunkAbort}},
 	} {
 		var got []ChunkType

@@ -87,10 +87,19 @@ func (e *Event) attributes(yield func(name, value string) bool) {
 		stamp[1] = formatTime(e.ExpiryTime)
 	}
 	for _, a := range [...]struct{ name, value string }{
-		{"id", e.ID}, {"source", e.Source}, {"type", e.Type}, {"subject", e.Subject}, {"time", stamp[0]},
-		{extPartitionKey, e.PartitionKey}, {extCorrelationID, e.CorrelationID}, {extCausationID, e.CausationID},
-		{extTraceParent, e.TraceParent}, {extExpiryTime, stamp[1]}, {extAuthID, e.AuthID},
-		{extAuthType, e.AuthType}, {extDataRef, e.DataRef},
+		{"id", e.ID},
+		{"source", e.Source},
+		{"type", e.Type},
+		{"subject", e.Subject},
+		{"time", stamp[0]},
+		{extPartitionKey, e.PartitionKey},
+		{extCorrelationID, e.CorrelationID},
+		{extCausationID, e.CausationID},
+		{extTraceParent, e.TraceParent},
+		{extExpiryTime, stamp[1]},
+		{extAuthID, e.AuthID},
+		{extAuthType, e.AuthType},
+		{extDataRef, e.DataRef},
 	} {
 		if a.value != "" && !yield(a.name, a.value) {
 			return
@@ -133,8 +142,10 @@ func (e *Event) check() error {
 	if errs := c.Validate(); len(errs) > 0 {
 		return badEvent("%s %s: %w", e.Type, e.ID, errs)
 	}
-	for _, v := range [...]string{e.ID, e.Source, e.Type, e.Subject, e.PartitionKey, e.CorrelationID, e.CausationID,
-		e.TraceParent, e.AuthID, e.AuthType, e.DataRef} {
+	for _, v := range [...]string{
+		e.ID, e.Source, e.Type, e.Subject, e.PartitionKey, e.CorrelationID, e.CausationID,
+		e.TraceParent, e.AuthID, e.AuthType, e.DataRef,
+	} {
 		if !cleanText(v) {
 			return badEvent("attribute %q: %w", v, errText)
 		}

@@ -97,8 +97,11 @@ func sameAsSDK(t *testing.T, e Event, b []byte) {
 		t.Fatal(err)
 	}
 	want := view{e.ID, e.Type, source.String(), e.Subject, mediaJSON, e.Time.UTC(), ext, string(e.Data)}
-	got := view{c.ID(), c.Type(), c.Source(), c.Subject(), c.DataContentType(), c.Time().UTC(), map[string]any{},
-		string(c.Data())}
+	got := view{
+		c.ID(), c.Type(), c.Source(), c.Subject(), c.DataContentType(), c.Time().UTC(),
+		map[string]any{},
+		string(c.Data()),
+	}
 	for name, v := range c.Extensions() {
 		got.Ext[name] = v
 	}
@@ -151,8 +154,10 @@ func TestDecodeMsgHeaderNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := map[string][]string{"Ce-SpecVersion": {"1.0"}, "CE-ID": {"1"}, "ce-Type": {"t"}, "Ce-Source": {"/s"},
-		"Content-Type": {"application/json"}}
+	binary := map[string][]string{
+		"Ce-SpecVersion": {"1.0"}, "CE-ID": {"1"}, "ce-Type": {"t"}, "Ce-Source": {"/s"},
+		"Content-Type": {"application/json"},
+	}
 	if _, err := DecodeMsg(binary, []byte(`{}`)); err != nil {
 		t.Errorf("names in any case: %v", err)
 	}
@@ -285,9 +290,11 @@ func FuzzEncode(f *testing.F) {
 	f.Add("é", "a.b", "urn:x", "", "", "a1", "<&>\"\\", `[1.0,"\u00e9"]`, int64(0), int32(-1))
 	f.Add("\u2028", "t", "http://a/b?c#d", "r=1-1", "%", "x", "", `null`, int64(-1), int32(0))
 	f.Fuzz(func(t *testing.T, id, typ, source, subject, auth, name, value, data string, nanos int64, n int32) {
-		e := Event{ID: id, Type: typ, Source: source, Subject: subject, AuthID: auth, PartitionKey: subject,
+		e := Event{
+			ID: id, Type: typ, Source: source, Subject: subject, AuthID: auth, PartitionKey: subject,
 			Time: time.Unix(0, nanos).UTC(), Data: json.RawMessage(data),
-			Extensions: map[string]any{name: value, "count": n, "yes": n > 0}}
+			Extensions: map[string]any{name: value, "count": n, "yes": n > 0},
+		}
 		b, err := Encode(e)
 		if err != nil {
 			return

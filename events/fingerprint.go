@@ -24,8 +24,10 @@ type Frozen struct {
 // namespace, run, call, round, tool id, version, input-schema digest and argument bytes, joined by 0x00.
 func (f Frozen) Fingerprint() string {
 	b := make([]byte, 0, 256+len(f.Args))
-	for _, part := range [...]string{"weir.fp.v1", string(f.Namespace), f.RunID, f.ToolCallID, strconv.Itoa(f.Round),
-		f.ToolID, f.ToolVersion, f.InputSchemaDigest} {
+	for _, part := range [...]string{
+		"weir.fp.v1", string(f.Namespace), f.RunID, f.ToolCallID, strconv.Itoa(f.Round),
+		f.ToolID, f.ToolVersion, f.InputSchemaDigest,
+	} {
 		b = append(b, part...)
 		b = append(b, 0)
 	}

@@ -58,8 +58,10 @@ func TestApprovalForms(t *testing.T) {
 			t.Errorf("%s is written as %s, %v", in, again, err)
 		}
 	}
-	for _, bad := range []string{`"true"`, `"false"`, `0`, `1`, `{}`, `{"cel":""}`, `{"cel":1}`, `{"cel":"a","x":1}`, `[]`,
-		`{"CEL":"a","cel":""}`, `null`, ` null `} {
+	for _, bad := range []string{
+		`"true"`, `"false"`, `0`, `1`, `{}`, `{"cel":""}`, `{"cel":1}`, `{"cel":"a","x":1}`, `[]`,
+		`{"CEL":"a","cel":""}`, `null`, ` null `,
+	} {
 		var got Approval
 		if err := got.UnmarshalJSON([]byte(bad)); err == nil {
 			t.Errorf("%s became %+v", bad, got)
@@ -75,8 +77,10 @@ func TestApprovalForms(t *testing.T) {
 
 func TestDurationForms(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]time.Duration{`"5m"`: 5 * time.Minute, `"168h"`: 168 * time.Hour, `"1.5s"`: 1500 * time.Millisecond,
-		`"0"`: 0} {
+	for in, want := range map[string]time.Duration{
+		`"5m"`: 5 * time.Minute, `"168h"`: 168 * time.Hour, `"1.5s"`: 1500 * time.Millisecond,
+		`"0"`: 0,
+	} {
 		var got Duration
 		if err := json.Unmarshal([]byte(in), &got); err != nil || time.Duration(got) != want {
 			t.Errorf("%s: %v, %v", in, time.Duration(got), err)

@@ -374,11 +374,13 @@ func sampleEvent(t *testing.T, row Row) Event {
 	case "call.claimed.v1.json", "call.suspended.v1.json", "call.finished.v1.json", "outcome.delayed.v1.json":
 		service = "tool-executor"
 	}
-	e := Event{ID: "0197c3a4-5b10-7000-8000-0000000000" + fmt.Sprintf("%02x", slices.IndexFunc(Catalog,
-		func(r Row) bool { return r.Type == row.Type })), Type: row.Type, Source: "/weir/default/" + service,
+	e := Event{
+		ID: "0197c3a4-5b10-7000-8000-0000000000" + fmt.Sprintf("%02x", slices.IndexFunc(Catalog,
+			func(r Row) bool { return r.Type == row.Type })), Type: row.Type, Source: "/weir/default/" + service,
 		Subject: "r7Kq2", Time: sampleTime.Add(133 * time.Millisecond), PartitionKey: "r7Kq2", CorrelationID: "r7Kq2",
 		CausationID: "0197c3a4-5b0f-7000-8000-000000000000",
-		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Data: raw}
+		TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", Data: raw,
+	}
 	if x, ok := data.(interface{ expiry() time.Time }); ok {
 		e.ExpiryTime = x.expiry()
 	}

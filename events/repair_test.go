@@ -162,15 +162,21 @@ func TestB2_5DefaultsAreFilledIn(t *testing.T) {
 		{"type":"object","properties":{"id":{"type":"string"},"deep":{"default":true}},"required":["id"]},
 		{"type":"object","properties":{"name":{"type":"string"},"fuzzy":{"default":false}},"required":["name"]}]}}}`
 	runNormalize(t, []normalizeCase{
-		{name: "all", schema: s, args: `{"rows":[{},{"n":8}]}`,
-			want: `{"page":{"at":1,"size":20},"rows":[{"n":7},{"n":8}],"sort":"asc","strict":false}`},
-		{name: "given ones stay", schema: s, args: `{"page":{"size":1},"sort":"desc","strict":true}`,
-			want: `{"page":{"at":1,"size":1},"sort":"desc","strict":true}`},
+		{
+			name: "all", schema: s, args: `{"rows":[{},{"n":8}]}`,
+			want: `{"page":{"at":1,"size":20},"rows":[{"n":7},{"n":8}],"sort":"asc","strict":false}`,
+		},
+		{
+			name: "given ones stay", schema: s, args: `{"page":{"size":1},"sort":"desc","strict":true}`,
+			want: `{"page":{"at":1,"size":1},"sort":"desc","strict":true}`,
+		},
 		{name: "first branch", schema: either, args: `{"by":{"id":"1"}}`, want: `{"by":{"deep":true,"id":"1"}}`},
 		{name: "second branch", schema: either, args: `{"by":{"name":"n"}}`, want: `{"by":{"fuzzy":false,"name":"n"}}`},
 		{name: "null says nothing", schema: `{"properties":{"a":{"default":null}}}`, args: `{}`, want: `{}`},
-		{name: "a default that does not fit is an error", schema: `{"properties":{"a":{"type":"string","default":1}}}`,
-			args: `{}`, issues: []Issue{{Field: "a", Message: "want string, got number"}}},
+		{
+			name: "a default that does not fit is an error", schema: `{"properties":{"a":{"type":"string","default":1}}}`,
+			args: `{}`, issues: []Issue{{Field: "a", Message: "want string, got number"}},
+		},
 	})
 }
 
@@ -202,33 +208,53 @@ func TestB2_6UnknownKeys(t *testing.T) {
 	t.Parallel()
 	fields := `"type":"object","properties":{"a":{"type":"object","properties":{"b":{}}},"l":{"items":{"properties":{"c":{}}}},"free":{"type":"object"}}`
 	runNormalize(t, []normalizeCase{
-		{name: "removed at any depth", schema: `{` + fields + `}`,
-			args: `{"x":1,"a":{"b":1,"x":1},"l":[{"c":1,"x":1},2]}`, want: `{"a":{"b":1},"l":[{"c":1},2]}`},
-		{name: "an object that lists nothing keeps all", schema: `{` + fields + `}`,
-			args: `{"free":{"x":1}}`, want: `{"free":{"x":1}}`},
-		{name: "additionalProperties true", schema: `{` + fields + `,"additionalProperties":true}`,
-			args: `{"x":1,"a":{"x":1}}`, want: `{"a":{},"x":1}`},
-		{name: "additionalProperties as a schema", schema: `{` + fields + `,"additionalProperties":{"type":"number"}}`,
-			args: `{"x":1}`, want: `{"x":1}`},
-		{name: "additionalProperties false is an error", schema: `{` + fields + `,"additionalProperties":false}`,
-			args: `{"x":1}`, issues: []Issue{{Field: "x", Message: "is not known"}}},
-		{name: "patterns are known", schema: `{"patternProperties":{"^x-":{}}}`,
-			args: `{"x-a":1,"y":2}`, want: `{"x-a":1}`},
+		{
+			name: "removed at any depth", schema: `{` + fields + `}`,
+			args: `{"x":1,"a":{"b":1,"x":1},"l":[{"c":1,"x":1},2]}`, want: `{"a":{"b":1},"l":[{"c":1},2]}`,
+		},
+		{
+			name: "an object that lists nothing keeps all", schema: `{` + fields + `}`,
+			args: `{"free":{"x":1}}`, want: `{"free":{"x":1}}`,
+		},
+		{
+			name: "additionalProperties true", schema: `{` + fields + `,"additionalProperties":true}`,
+			args: `{"x":1,"a":{"x":1}}`, want: `{"a":{},"x":1}`,
+		},
+		{
+			name: "additionalProperties as a schema", schema: `{` + fields + `,"additionalProperties":{"type":"number"}}`,
+			args: `{"x":1}`, want: `{"x":1}`,
+		},
+		{
+			name: "additionalProperties false is an error", schema: `{` + fields + `,"additionalProperties":false}`,
+			args: `{"x":1}`, issues: []Issue{{Field: "x", Message: "is not known"}},
+		},
+		{
+			name: "patterns are known", schema: `{"patternProperties":{"^x-":{}}}`,
+			args: `{"x-a":1,"y":2}`, want: `{"x-a":1}`,
+		},
 		{name: "no fields", schema: noFields, args: `{"x":1}`, want: `{}`},
-		{name: "branches know keys", schema: `{"type":"object","oneOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"b":{}},"required":["b"]}]}`,
-			args: `{"b":1,"x":2}`, want: `{"b":1}`},
-		{name: "references and conditions know keys", schema: `{"$ref":"#/$defs/d","if":{"properties":{"k":{"const":1}}},"then":{"properties":{"t":{}}},"dependentSchemas":{"k":{"properties":{"z":{}}}},"$defs":{"d":{"properties":{"r":{}}}}}`,
-			args: `{"k":1,"t":1,"r":1,"z":1,"x":1}`, want: `{"k":1,"r":1,"t":1,"z":1}`},
-		{name: "tuples", schema: `{"properties":{"l":{"prefixItems":[{"properties":{"a":{}}}],"items":{"properties":{"b":{}}}}}}`,
-			args: `{"l":[{"a":1,"b":1},{"a":1,"b":1}]}`, want: `{"l":[{"a":1},{"b":1}]}`},
+		{
+			name: "branches know keys", schema: `{"type":"object","oneOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"b":{}},"required":["b"]}]}`,
+			args: `{"b":1,"x":2}`, want: `{"b":1}`,
+		},
+		{
+			name: "references and conditions know keys", schema: `{"$ref":"#/$defs/d","if":{"properties":{"k":{"const":1}}},"then":{"properties":{"t":{}}},"dependentSchemas":{"k":{"properties":{"z":{}}}},"$defs":{"d":{"properties":{"r":{}}}}}`,
+			args: `{"k":1,"t":1,"r":1,"z":1,"x":1}`, want: `{"k":1,"r":1,"t":1,"z":1}`,
+		},
+		{
+			name: "tuples", schema: `{"properties":{"l":{"prefixItems":[{"properties":{"a":{}}}],"items":{"properties":{"b":{}}}}}}`,
+			args: `{"l":[{"a":1,"b":1},{"a":1,"b":1}]}`, want: `{"l":[{"a":1},{"b":1}]}`,
+		},
 		{name: "case matters", schema: `{"properties":{"city":{}}}`, args: `{"CITY":1,"city":2}`, want: `{"city":2}`},
 	})
 }
 
 func TestB2_12ReservedKeysNeverReachAnything(t *testing.T) {
 	t.Parallel()
-	for _, schema := range []string{noFields, `{"type":"object"}`, `{"type":"object","additionalProperties":true}`, `{}`,
-		`{"type":"object","properties":{"a":{}},"additionalProperties":false}`} {
+	for _, schema := range []string{
+		noFields, `{"type":"object"}`, `{"type":"object","additionalProperties":true}`, `{}`,
+		`{"type":"object","properties":{"a":{}},"additionalProperties":false}`,
+	} {
 		got, err := Normalize(mustCompile(t, schema),
 			json.RawMessage(`{"resumeData":{"approved":true},"suspendedToolCallId":"x","suspendedToolRunId":"y"}`))
 		if err != nil || string(got) != "{}" {

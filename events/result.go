@@ -16,8 +16,10 @@ const (
 // ResultPart is what the model is told about a settled call.
 func ResultPart(c CallState) Part {
 	f := c.Finished
-	p := Part{Type: PartToolResult, ToolCallID: c.Planned.ToolCallID, ToolName: c.Planned.ToolName,
-		ProviderCallID: c.Planned.ProviderCallID}
+	p := Part{
+		Type: PartToolResult, ToolCallID: c.Planned.ToolCallID, ToolName: c.Planned.ToolName,
+		ProviderCallID: c.Planned.ProviderCallID,
+	}
 	switch f.Outcome {
 	case OutcomeOK, OutcomeResponded:
 		p.Output = f.ModelOutput

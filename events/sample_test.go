@@ -13,10 +13,14 @@ var (
 	sampleWeek  = sampleTime.Add(7 * 24 * time.Hour)
 	samplePath  = []PathEntry{{AgentID: "support", RunID: "r7Kq2"}}
 	sampleUsage = Usage{InputTokens: 1790, OutputTokens: 40, TotalTokens: 1830}
-	sampleDefs  = Definitions{Agent: "sha256:0d4e12", Tools: map[string]string{"issue_refund": "sha256:c1f9d3",
-		"lookup_order": "sha256:7b20aa"}}
-	sampleSigned = &Signed{Payload: `{"specversion":"1.0"}`, Subject: "weir.default.in.decide.alice.r7Kq2.1-2",
-		Key: "UAB2", Sig: "m3Zk"}
+	sampleDefs  = Definitions{Agent: "sha256:0d4e12", Tools: map[string]string{
+		"issue_refund": "sha256:c1f9d3",
+		"lookup_order": "sha256:7b20aa",
+	}}
+	sampleSigned = &Signed{
+		Payload: `{"specversion":"1.0"}`, Subject: "weir.default.in.decide.alice.r7Kq2.1-2",
+		Key: "UAB2", Sig: "m3Zk",
+	}
 	sampleArgs = json.RawMessage(`{"amount":612.50,"orderId":"ord-1042"}`)
 )
 
@@ -25,28 +29,35 @@ func ptr[T any](v T) *T { return &v }
 func sampleCalls() []CallPlanned {
 	return []CallPlanned{
 		{ToolCallID: "r7Kq2=1-1", ToolName: "lookup_order", Args: `{"orderId":"ord-1042"}`, ProviderCallID: "call_8"},
-		{ToolCallID: "r7Kq2=1-2", ToolName: "issue_refund", Args: `{"orderId":"ord-1042","amount":612.50}`,
-			ProviderCallID: "call_9"},
+		{
+			ToolCallID: "r7Kq2=1-2", ToolName: "issue_refund", Args: `{"orderId":"ord-1042","amount":612.50}`,
+			ProviderCallID: "call_9",
+		},
 	}
 }
 
 func sampleRequest() RunRequested {
-	return RunRequested{AgentID: "support", Messages: Prompt{TextMessage(RoleUser, "Refund ord-1042, <quickly> & fully")},
+	return RunRequested{
+		AgentID: "support", Messages: Prompt{TextMessage(RoleUser, "Refund ord-1042, <quickly> & fully")},
 		RunID: "r7Kq2", ThreadID: "thread-9", ResourceID: "user-456", RequestContext: json.RawMessage(`{"tenant":"acme"}`),
 		Instructions: ptr("Be brief."), Model: "openai/gpt-5", ToolChoice: "auto",
 		ActiveTools: &[]string{"lookup_order", "issue_refund"}, RequireToolApproval: &Approval{When: "args.amount > 100.0"},
-		Limits: &Limits{Steps: 5, Tokens: 50000, Time: Duration(time.Hour)}, Metadata: json.RawMessage(`{"source":"web"}`)}
+		Limits: &Limits{Steps: 5, Tokens: 50000, Time: Duration(time.Hour)}, Metadata: json.RawMessage(`{"source":"web"}`),
+	}
 }
 
 func sampleFinished() CallFinished {
-	return CallFinished{ToolCallID: "r7Kq2=1-1", RunID: "r7Kq2", ToolName: "lookup_order", Outcome: OutcomeOK, Started: true,
+	return CallFinished{
+		ToolCallID: "r7Kq2=1-1", RunID: "r7Kq2", ToolName: "lookup_order", Outcome: OutcomeOK, Started: true,
 		Attempt: 1, ClaimSeq: 903, Worker: "exec-7f2", Result: json.RawMessage(`{"orderId":"ord-1042","total":612.50}`),
 		ModelOutput: &ModelOutput{Type: OutputText, Value: json.RawMessage(`"ord-1042: 612.50"`)},
-		Active:      Duration(1250 * time.Millisecond)}
+		Active:      Duration(1250 * time.Millisecond),
+	}
 }
 
 func sampleHeld() CallHeld {
-	return CallHeld{ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", RootRunID: "r7Kq2", Path: samplePath, AgentID: "support",
+	return CallHeld{
+		ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", RootRunID: "r7Kq2", Path: samplePath, AgentID: "support",
 		Kind: AskApproval, ToolName: "issue_refund", ToolID: "issue_refund", ToolVersion: "3", ToolDigest: "sha256:c1f9d3",
 		Title: "Issue refund", InputSchemaDigest: "sha256:aa31f0", Effect: Effectful, Args: sampleArgs,
 		Fingerprint: "sha256:5f0c9a",
@@ -54,102 +65,161 @@ func sampleHeld() CallHeld {
 		Allowed:     AskApproval.Allowed(), Approvers: []string{"group:finance"}, NotRequester: true, Signed: true,
 		Quorum:   &Quorum{Need: 2, Votes: []VoteBrief{{Principal: "bob", Decision: Approve, At: sampleTime}}},
 		OnExpiry: "decline", Preview: json.RawMessage(`{"text":"refund 612.50 EUR to card 4242"}`),
-		ThreadID: "thread-9", ResourceID: "user-456", AskedAt: sampleTime, ExpiresAt: sampleWeek}
+		ThreadID: "thread-9", ResourceID: "user-456", AskedAt: sampleTime, ExpiresAt: sampleWeek,
+	}
 }
 
 func sampleState() State {
 	done := sampleFinished()
 	calls := sampleCalls()
 	r := sampleRequest()
-	return State{V: SnapshotVersion, RunID: "r7Kq2", RootRunID: "r7Kq2", Path: samplePath, AgentID: "support",
+	return State{
+		V: SnapshotVersion, RunID: "r7Kq2", RootRunID: "r7Kq2", Path: samplePath, AgentID: "support",
 		ThreadID: "thread-9", ResourceID: "user-456", Requester: "456", StartedAt: sampleTime, Definitions: sampleDefs,
-		Options: Options{Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice, ActiveTools: r.ActiveTools,
-			RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata},
+		Options: Options{
+			Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice, ActiveTools: r.ActiveTools,
+			RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
+		},
 		RequestContext: r.RequestContext, TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		MainSeq: 901, Step: 1, Counters: Counters{Usage: sampleUsage, Active: Duration(640 * time.Millisecond)},
 		Messages: []Message{r.Messages[0], {ID: "m1", Role: RoleAssistant, Parts: []Part{
 			{Type: PartText, Text: "I look it up."},
-			{Type: PartToolCall, ToolCallID: calls[0].ToolCallID, ToolName: calls[0].ToolName, Args: calls[0].Args,
-				ProviderCallID: "call_8"},
-			{Type: PartToolCall, ToolCallID: calls[1].ToolCallID, ToolName: calls[1].ToolName, Args: calls[1].Args,
-				ProviderCallID: "call_9"}}}},
+			{
+				Type: PartToolCall, ToolCallID: calls[0].ToolCallID, ToolName: calls[0].ToolName, Args: calls[0].Args,
+				ProviderCallID: "call_8",
+			},
+			{
+				Type: PartToolCall, ToolCallID: calls[1].ToolCallID, ToolName: calls[1].ToolName, Args: calls[1].Args,
+				ProviderCallID: "call_9",
+			},
+		}}},
 		Calls: []CallState{
-			{C: "1-1", State: CallSettled, Planned: calls[0], Finished: &done,
-				FinishedID: "0197c3a4-5b10-7000-8000-00000000000c", FinishedSeq: 904},
-			{C: "1-2", State: CallPending, Planned: calls[1]}},
-		SettledAt: sampleTime}
+			{
+				C: "1-1", State: CallSettled, Planned: calls[0], Finished: &done,
+				FinishedID: "0197c3a4-5b10-7000-8000-00000000000c", FinishedSeq: 904,
+			},
+			{C: "1-2", State: CallPending, Planned: calls[1]},
+		},
+		SettledAt: sampleTime,
+	}
 }
 
 func sampleSnapshot() Snapshot {
-	return Snapshot{State: sampleState(), SuspendedAt: sampleTime.Add(133 * time.Millisecond),
-		Asks: []OpenAsk{sampleHeld().Open()}, Writer: "0197c3a4-5b11-7000-8000-000000000001", Size: 2210}
+	return Snapshot{
+		State: sampleState(), SuspendedAt: sampleTime.Add(133 * time.Millisecond),
+		Asks: []OpenAsk{sampleHeld().Open()}, Writer: "0197c3a4-5b11-7000-8000-000000000001", Size: 2210,
+	}
 }
 
 var samples = map[string]any{
 	"run.requested.v1.json": sampleRequest(),
-	"run.refused.v1.json": RunRefused{RunID: "r7Kq2", EventID: "0197c3a4-0003", Error: Error{Code: CodeRunExists,
-		Message: "run r7Kq2 exists with another request"}},
-	"cancel.requested.v1.json": CancelRequested{RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Reason: "wrong customer",
-		End: "failed", Code: CodeDeadlineExceeded},
-	"run.started.v1.json": RunStarted{RunID: "r7Kq2", RootRunID: "r7Kq2", Path: samplePath, AgentID: "support",
+	"run.refused.v1.json": RunRefused{RunID: "r7Kq2", EventID: "0197c3a4-0003", Error: Error{
+		Code:    CodeRunExists,
+		Message: "run r7Kq2 exists with another request",
+	}},
+	"cancel.requested.v1.json": CancelRequested{
+		RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Reason: "wrong customer",
+		End: "failed", Code: CodeDeadlineExceeded,
+	},
+	"run.started.v1.json": RunStarted{
+		RunID: "r7Kq2", RootRunID: "r7Kq2", Path: samplePath, AgentID: "support",
 		Requester: "456", InboxSeq: 77, RequestID: "0197c3a4-0000", Request: sampleRequest(), Definitions: sampleDefs,
-		Signed: sampleSigned},
-	"step.finished.v1.json": StepFinished{RunID: "r7Kq2", Step: 1, Attempt: 1, MessageID: "m1",
-		Message: Message{Role: RoleAssistant, Parts: []Part{{Type: PartReasoning, Text: "An order id.", Signature: "c2ln"},
-			{Type: PartText, Text: "I look it up."}}},
+		Signed: sampleSigned,
+	},
+	"step.finished.v1.json": StepFinished{
+		RunID: "r7Kq2", Step: 1, Attempt: 1, MessageID: "m1",
+		Message: Message{Role: RoleAssistant, Parts: []Part{
+			{Type: PartReasoning, Text: "An order id.", Signature: "c2ln"},
+			{Type: PartText, Text: "I look it up."},
+		}},
 		Calls: sampleCalls(), Usage: sampleUsage, FinishReason: "tool-calls", Model: "openai/gpt-5",
-		Active: Duration(640 * time.Millisecond)},
+		Active: Duration(640 * time.Millisecond),
+	},
 	"run.carried.v1.json": RunCarried{RunID: "r7Kq2", Step: 1, MainSeq: 901, State: sampleState()},
-	"run.ended.v1.json": RunEnded{RunID: "r7Kq2", AgentID: "support", ThreadID: "thread-9", ResourceID: "user-456",
+	"run.ended.v1.json": RunEnded{
+		RunID: "r7Kq2", AgentID: "support", ThreadID: "thread-9", ResourceID: "user-456",
 		Outcome: RunCompleted, FinishReason: "stop", Attempt: 1, Step: 2, MessageID: "m2",
 		Message: ptr(TextMessage(RoleAssistant, "Refunded.")),
-		Usage:   Usage{InputTokens: 2300, OutputTokens: 61, TotalTokens: 2361}},
+		Usage:   Usage{InputTokens: 2300, OutputTokens: 61, TotalTokens: 2361},
+	},
 	"call.held.v1.json": sampleHeld(),
-	"call.answered.v1.json": CallAnswered{ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Decision: Approve,
+	"call.answered.v1.json": CallAnswered{
+		ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Decision: Approve,
 		Fingerprint: "sha256:5f0c9a", Principal: "alice", AuthType: AuthKey, At: sampleTime, Reason: "checked with the shop",
 		EventID: "0197c3a4-0001", InboxSeq: 80, Votes: []VoteBrief{{Principal: "bob", Decision: Approve, At: sampleTime}},
-		Rules: "sha256:77e01b", Signed: sampleSigned},
-	"call.released.v1.json": CallReleased{Namespace: DefaultNamespace, RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2",
+		Rules: "sha256:77e01b", Signed: sampleSigned,
+	},
+	"call.released.v1.json": CallReleased{
+		Namespace: DefaultNamespace, RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2",
 		Pool: "billing", ToolID: "issue_refund", ToolVersion: "3", InputSchemaDigest: "sha256:aa31f0", Effect: Effectful,
 		Args: string(sampleArgs), Fingerprint: "sha256:5f0c9a", Follows: 907, AllowedBy: AllowedBy{Answer: 907},
 		ToolName: "issue_refund", AgentID: "support", ThreadID: "thread-9", ResourceID: "user-456",
 		RequestContext: json.RawMessage(`{"tenant":"acme"}`), Resume: &Resume{Data: json.RawMessage("null")},
-		StartBy: sampleTime.Add(5 * time.Minute), Timeout: Duration(5 * time.Minute)},
-	"call.claimed.v1.json": CallClaimed{ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Attempt: 1, GoSeq: 908,
-		Worker: "exec-7f2", LeaseUntil: sampleTime.Add(30 * time.Second)},
-	"call.suspended.v1.json": CallSuspended{ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Reason: SuspendedByTool,
+		StartBy: sampleTime.Add(5 * time.Minute), Timeout: Duration(5 * time.Minute),
+	},
+	"call.claimed.v1.json": CallClaimed{
+		ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Attempt: 1, GoSeq: 908,
+		Worker: "exec-7f2", LeaseUntil: sampleTime.Add(30 * time.Second),
+	},
+	"call.suspended.v1.json": CallSuspended{
+		ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Reason: SuspendedByTool,
 		SuspendPayload: json.RawMessage(`{"question":"Which directory?"}`), ResumeSchema: json.RawMessage(`{"type":"object"}`),
-		Attempt: 1, Worker: "exec-7f2"},
+		Attempt: 1, Worker: "exec-7f2",
+	},
 	"call.finished.v1.json": sampleFinished(),
-	"vote.cast.v1.json": VoteCast{ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Decision: Approve, Fingerprint: "sha256:5f0c9a",
+	"vote.cast.v1.json": VoteCast{
+		ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Decision: Approve, Fingerprint: "sha256:5f0c9a",
 		Principal: "bob", Groups: []string{"finance"}, At: sampleTime, EventID: "0197c3a4-0002", InboxSeq: 79,
-		Signed: sampleSigned},
-	"decision.requested.v1.json": DecisionRequested{Decision: Approve, ToolCallID: "r7Kq2=1-2", Round: ptr(0),
+		Signed: sampleSigned,
+	},
+	"decision.requested.v1.json": DecisionRequested{
+		Decision: Approve, ToolCallID: "r7Kq2=1-2", Round: ptr(0),
 		Fingerprint: "sha256:5f0c9a", Reason: "checked with the shop",
-		Grant: &GrantTerms{Scope: "thread", For: Duration(30 * time.Minute), Uses: 5, When: "args.amount < 1000.0"}},
-	"decision.refused.v1.json": DecisionRefused{ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", EventID: "0197c3a4-0004",
-		Principal: "carol", Decision: Approve, At: sampleTime, InboxSeq: 81, Error: Error{Code: CodeAlreadyDecided,
-			Message: "tool call r7Kq2=1-2 was declined by bob", Answer: &AnswerBrief{Decision: Decline, Principal: "bob",
-				At: "2026-03-02T09:21:09Z", Reason: "wrong order"}}},
-	"outcome.delayed.v1.json": OutcomeDelayed{ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Attempt: 1, ClaimSeq: 909,
-		Worker: "exec-7f2", Outcome: OutcomeOK, Started: true, Result: json.RawMessage(`{"refundId":"rf-88"}`)},
-	"grant.requested.v1.json": GrantRequested{ID: "g1", AgentID: "support", ToolID: "issue_refund", ThreadID: "thread-9",
-		Terms: GrantTerms{Scope: "thread", For: Duration(time.Hour), Uses: 3}, Reason: "sale day"},
+		Grant: &GrantTerms{Scope: "thread", For: Duration(30 * time.Minute), Uses: 5, When: "args.amount < 1000.0"},
+	},
+	"decision.refused.v1.json": DecisionRefused{
+		ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", EventID: "0197c3a4-0004",
+		Principal: "carol", Decision: Approve, At: sampleTime, InboxSeq: 81, Error: Error{
+			Code:    CodeAlreadyDecided,
+			Message: "tool call r7Kq2=1-2 was declined by bob", Answer: &AnswerBrief{
+				Decision: Decline, Principal: "bob",
+				At: "2026-03-02T09:21:09Z", Reason: "wrong order",
+			},
+		},
+	},
+	"outcome.delayed.v1.json": OutcomeDelayed{
+		ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Attempt: 1, ClaimSeq: 909,
+		Worker: "exec-7f2", Outcome: OutcomeOK, Started: true, Result: json.RawMessage(`{"refundId":"rf-88"}`),
+	},
+	"grant.requested.v1.json": GrantRequested{
+		ID: "g1", AgentID: "support", ToolID: "issue_refund", ThreadID: "thread-9",
+		Terms: GrantTerms{Scope: "thread", For: Duration(time.Hour), Uses: 3}, Reason: "sale day",
+	},
 	"grant.revoked.v1.json": GrantRevoked{ID: "g1", Reason: "sale is over"},
 	"grant.used.v1.json":    GrantUsed{ID: "g1", ToolCallID: "r7Kq2=1-2", Number: 1, At: sampleTime},
-	"timer.set.v1.json": TimerSet{RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Purpose: TimerExpire,
-		At: sampleWeek},
-	"timer.fired.v1.json": TimerFired{RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Purpose: TimerExpire,
-		At: sampleWeek},
-	"chunk.published.v1.json": Chunk{Type: ChunkToolResult, RunID: "r7Kq2", From: "AGENT", Step: 1, Attempt: 1, Index: 7,
+	"timer.set.v1.json": TimerSet{
+		RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Purpose: TimerExpire,
+		At: sampleWeek,
+	},
+	"timer.fired.v1.json": TimerFired{
+		RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Purpose: TimerExpire,
+		At: sampleWeek,
+	},
+	"chunk.published.v1.json": Chunk{
+		Type: ChunkToolResult, RunID: "r7Kq2", From: "AGENT", Step: 1, Attempt: 1, Index: 7,
 		Payload: json.RawMessage(`{"toolCallId":"r7Kq2=1-1","toolName":"lookup_order","args":{"orderId":"ord-1042"},` +
 			`"result":{"orderId":"ord-1042","total":612.50},"outcome":"ok","started":true}`),
-		Metadata: json.RawMessage(`{"mastra":{}}`)},
-	"message.stored.v1.json": MessageStored{ThreadID: "thread-9", ResourceID: "user-456", RunID: "r7Kq2", Index: 0,
-		Messages: []Message{TextMessage(RoleUser, "Refund ord-1042")}},
-	"delivery.abandoned.v1.json": DeliveryAbandoned{Service: "approval", Consumer: "gate-decisions",
+		Metadata: json.RawMessage(`{"mastra":{}}`),
+	},
+	"message.stored.v1.json": MessageStored{
+		ThreadID: "thread-9", ResourceID: "user-456", RunID: "r7Kq2", Index: 0,
+		Messages: []Message{TextMessage(RoleUser, "Refund ord-1042")},
+	},
+	"delivery.abandoned.v1.json": DeliveryAbandoned{
+		Service: "approval", Consumer: "gate-decisions",
 		Subject: "weir.default.in.decide.alice.r7Kq2.1-2", Seq: 80, RunID: "r7Kq2", Attempts: 9, Reason: "payload is no event",
-		Payload: "AAEC", Base64: true, Command: "weir runs info r7Kq2"},
+		Payload: "AAEC", Base64: true, Command: "weir runs info r7Kq2",
+	},
 }
 
 // goldenSubjects build the subject of each golden from what it says.

@@ -38,14 +38,19 @@ func TestSchemaIssues(t *testing.T) {
 		{`{"orderId":"ord-1","amount":1e2,"note":null,"when":"2026-03-02T09:14:07Z","kind":"full"}`, nil},
 		{`{"orderId":"ord-1","amount":"lots"}`, []Issue{{"amount", "want number, got string"}}},
 		{`{"amount":0}`, []Issue{{"amount", "want more than 0"}, {"orderId", "is required"}}},
-		{`{"orderId":"o","amount":1,"x":1,"y":2}`, []Issue{{"orderId", "want at least 3 characters"},
-			{"x", "is not known"}, {"y", "is not known"}}},
+		{`{"orderId":"o","amount":1,"x":1,"y":2}`, []Issue{
+			{"orderId", "want at least 3 characters"},
+			{"x", "is not known"},
+			{"y", "is not known"},
+		}},
 		{`{"orderId":"ord","amount":1,"note":5}`, []Issue{{"note", "want string or null, got number"}}},
 		{`{"orderId":"ord","amount":1,"when":"now"}`, []Issue{{"when", "want the format date-time"}}},
 		{`{"orderId":"ord","amount":1,"kind":"x"}`, []Issue{{"kind", `want one of "full", "partial"`}}},
 		{`{"orderId":"ord","amount":1,"lines":[{"sku":"a","count":1.5},{"count":0}]}`, []Issue{
-			{"lines.0.count", "want integer, got number"}, {"lines.1.count", "want at least 1"},
-			{"lines.1.sku", "is required"}}},
+			{"lines.0.count", "want integer, got number"},
+			{"lines.1.count", "want at least 1"},
+			{"lines.1.sku", "is required"},
+		}},
 		{`[]`, []Issue{{"", "want object, got array"}}},
 	} {
 		err := s.ValidateRaw(json.RawMessage(c.value))
@@ -109,8 +114,10 @@ func TestSchemaLoadsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{"file://" + file, file, "https://127.0.0.1:1/s.json", "other.json", "urn:x"} {
-		for _, form := range []string{`{"$ref":%q}`, `{"$schema":%q}`, `{"$id":"https://127.0.0.1:1/x","$ref":%q}`,
-			`{"properties":{"a":{"$ref":%q}}}`} {
+		for _, form := range []string{
+			`{"$ref":%q}`, `{"$schema":%q}`, `{"$id":"https://127.0.0.1:1/x","$ref":%q}`,
+			`{"properties":{"a":{"$ref":%q}}}`,
+		} {
 			if _, err := CompileSchema(fmt.Appendf(nil, form, ref)); err == nil {
 				t.Errorf(form+" was compiled", ref)
 			}

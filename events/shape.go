@@ -52,8 +52,10 @@ const (
 	typeAny = typeNull | typeBoolean | typeInteger | typeNumber | typeString | typeArray | typeObject
 )
 
-var typeNames = map[string]typeSet{"null": typeNull, "boolean": typeBoolean, "integer": typeInteger,
-	"number": typeNumber | typeInteger, "string": typeString, "array": typeArray, "object": typeObject}
+var typeNames = map[string]typeSet{
+	"null": typeNull, "boolean": typeBoolean, "integer": typeInteger,
+	"number": typeNumber | typeInteger, "string": typeString, "array": typeArray, "object": typeObject,
+}
 
 // shapeOf is the shape of a schema, or nil when the schema says more than a shape can.
 func shapeOf(n *jsonschema.Schema) *shape {

@@ -20,8 +20,10 @@ func testKey(t testing.TB, name string) (Key, Keys) {
 // The fingerprint is part of the protocol: programs in other languages compute the same.
 func TestFingerprintGolden(t *testing.T) {
 	t.Parallel()
-	f := Frozen{Namespace: "default", RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Round: 0, ToolID: "issue_refund",
-		ToolVersion: "3", InputSchemaDigest: "sha256:aa31f0", Args: []byte(`{"amount":612.50,"orderId":"ord-1042"}`)}
+	f := Frozen{
+		Namespace: "default", RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Round: 0, ToolID: "issue_refund",
+		ToolVersion: "3", InputSchemaDigest: "sha256:aa31f0", Args: []byte(`{"amount":612.50,"orderId":"ord-1042"}`),
+	}
 	const want = "sha256:08e3e45d66c4e797b429a0098a0943eb41e0514147d2a34121de54241abbe085"
 	if got := f.Fingerprint(); got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -25,9 +25,13 @@ type story struct {
 func newStory(t *testing.T, run string) *story {
 	t.Helper()
 	s := &story{t: t, o: &Origin{Namespace: ns, Service: "planner", Now: func() time.Time { return sampleTime }}, run: run}
-	s.add(ns.Start(run), RunStarted{RunID: run, RootRunID: rootOf(run), Path: samplePath, AgentID: "support",
-		Requester: "bob", Request: RunRequested{AgentID: "support", Messages: Prompt{TextMessage(RoleUser, "hello")},
-			Limits: &Limits{Steps: 9}, RequestContext: json.RawMessage(`{"tenant":"acme"}`)}, Definitions: sampleDefs})
+	s.add(ns.Start(run), RunStarted{
+		RunID: run, RootRunID: rootOf(run), Path: samplePath, AgentID: "support",
+		Requester: "bob", Request: RunRequested{
+			AgentID: "support", Messages: Prompt{TextMessage(RoleUser, "hello")},
+			Limits: &Limits{Steps: 9}, RequestContext: json.RawMessage(`{"tenant":"acme"}`),
+		}, Definitions: sampleDefs,
+	})
 	return s
 }
 
@@ -49,11 +53,15 @@ func (s *story) add(p Place, data any) Event {
 
 func (s *story) turn(calls int) Event {
 	s.step++
-	d := StepFinished{RunID: s.run, Step: s.step, Attempt: 1, MessageID: fmt.Sprintf("m%d", s.step),
-		Message: TextMessage(RoleAssistant, "thinking"), Usage: sampleUsage, FinishReason: "tool-calls", Model: "x/y"}
+	d := StepFinished{
+		RunID: s.run, Step: s.step, Attempt: 1, MessageID: fmt.Sprintf("m%d", s.step),
+		Message: TextMessage(RoleAssistant, "thinking"), Usage: sampleUsage, FinishReason: "tool-calls", Model: "x/y",
+	}
 	for i := range calls {
-		d.Calls = append(d.Calls, CallPlanned{ToolCallID: s.call(i + 1).String(), ToolName: "lookup_order",
-			Args: fmt.Sprintf(`{"n":%d}`, s.step*10+i)})
+		d.Calls = append(d.Calls, CallPlanned{
+			ToolCallID: s.call(i + 1).String(), ToolName: "lookup_order",
+			Args: fmt.Sprintf(`{"n":%d}`, s.step*10+i),
+		})
 	}
 	return s.add(ns.Step(s.run, s.step), d)
 }
@@ -61,9 +69,11 @@ func (s *story) turn(calls int) Event {
 func (s *story) call(i int) CallID { return CallID{Run: s.run, Step: s.step, Index: i} }
 
 func (s *story) result(i int, outcome Outcome) Event {
-	return s.add(ns.Call(s.call(i), KindResult), CallFinished{ToolCallID: s.call(i).String(), RunID: s.run,
+	return s.add(ns.Call(s.call(i), KindResult), CallFinished{
+		ToolCallID: s.call(i).String(), RunID: s.run,
 		Outcome: outcome, Started: true, Result: json.RawMessage(fmt.Sprintf(`{"i":%d,"big":9007199254740993}`, i)),
-		Active: Duration(time.Duration(i) * time.Second)})
+		Active: Duration(time.Duration(i) * time.Second),
+	})
 }
 
 func fold(t *testing.T, log []Event) *State {
@@ -84,8 +94,10 @@ func TestStateFold(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, "r1")
 	s.turn(2)
-	s.add(ns.Call(s.call(1), KindClaim), CallClaimed{ToolCallID: s.call(1).String(), RunID: "r1", Attempt: 1, Worker: "w",
-		LeaseUntil: sampleTime})
+	s.add(ns.Call(s.call(1), KindClaim), CallClaimed{
+		ToolCallID: s.call(1).String(), RunID: "r1", Attempt: 1, Worker: "w",
+		LeaseUntil: sampleTime,
+	})
 	second := s.result(2, OutcomeError) // out of order
 	st := fold(t, s.log)
 	if st.Settled() || len(st.Open()) != 1 || st.Open()[0] != "1-1" || st.LastResult() != second.Seq {
@@ -158,8 +170,10 @@ func TestStateRefusesWhatDoesNotFollow(t *testing.T) {
 // A carry at any place, and a snapshot read back at any place, hold what the facts before it say.
 func TestStateCarriesAndSnapshots(t *testing.T) {
 	t.Parallel()
-	outcomes := []Outcome{OutcomeOK, OutcomeError, OutcomeInvalid, OutcomeDeclined, OutcomeExpired, OutcomeResponded,
-		OutcomeBlocked, OutcomeUnknown, OutcomeUnavailable}
+	outcomes := []Outcome{
+		OutcomeOK, OutcomeError, OutcomeInvalid, OutcomeDeclined, OutcomeExpired, OutcomeResponded,
+		OutcomeBlocked, OutcomeUnknown, OutcomeUnavailable,
+	}
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		s := newStory(t, "r1")
@@ -232,8 +246,10 @@ func TestStateCountsRepeats(t *testing.T) {
 	s := newStory(t, "r1")
 	for range 3 {
 		s.step++
-		d := StepFinished{RunID: "r1", Step: s.step, Message: TextMessage(RoleAssistant, ""), FinishReason: "tool-calls",
-			Calls: []CallPlanned{{ToolCallID: s.call(1).String(), ToolName: "t", Args: `{"same":1}`}}}
+		d := StepFinished{
+			RunID: "r1", Step: s.step, Message: TextMessage(RoleAssistant, ""), FinishReason: "tool-calls",
+			Calls: []CallPlanned{{ToolCallID: s.call(1).String(), ToolName: "t", Args: `{"same":1}`}},
+		}
 		s.add(ns.Step("r1", s.step), d)
 		s.result(1, OutcomeUnavailable)
 	}
@@ -255,8 +271,10 @@ func TestStateCancelDue(t *testing.T) {
 	} {
 		s := newStory(t, "r1=1-1")
 		s.turn(1)
-		s.add(ns.Call(s.call(1), KindResult), CallFinished{ToolCallID: s.call(1).String(), RunID: s.run,
-			Outcome: OutcomeCancelled, Cancel: &cause})
+		s.add(ns.Call(s.call(1), KindResult), CallFinished{
+			ToolCallID: s.call(1).String(), RunID: s.run,
+			Outcome: OutcomeCancelled, Cancel: &cause,
+		})
 		if got := fold(t, s.log).CancelDue(); (got != nil) != due {
 			t.Errorf("%+v: %+v", cause, got)
 		}

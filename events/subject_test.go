@@ -7,9 +7,11 @@ import (
 	"testing"
 )
 
-var hostileIDs = []string{"*", ">", "a.>", "a.*", ".", "a.b", " ", "a b", "\t", "\r\n", "\x00", "é", "日本", "\xff", "a/b", "=0",
+var hostileIDs = []string{
+	"*", ">", "a.>", "a.*", ".", "a.b", " ", "a b", "\t", "\r\n", "\x00", "é", "日本", "\xff", "a/b", "=0",
 	"=agent", "=auto", "=b", "=bmfrgg", "=h", "=", "a=1-1", "$JS.API", "%2E", strings.Repeat("x", 65),
-	strings.Repeat("x.", 2048), strings.Repeat("*", 4096)}
+	strings.Repeat("x.", 2048), strings.Repeat("*", 4096),
+}
 
 var reserved = []string{TokenAbsent, TokenAuto, TokenPlanner, TokenAgentPool, TokenTool, TokenProbe, TokenRun}
 
@@ -135,8 +137,10 @@ func TestCallID(t *testing.T) {
 			t.Errorf("%s: %+v, %v", good, c, err)
 		}
 	}
-	for _, bad := range []string{"", "r", "=1-1", "r=1", "r=1-", "r=0-1", "r=01-1", "r=1-+1", "r=1-1-1", "r=1-1000000", "r.=1-1",
-		"r=1-1=", "r==1-1", "r=x=1-1", "*=1-1", strings.Repeat("x", 65) + "=1-1", "r=1-1 "} {
+	for _, bad := range []string{
+		"", "r", "=1-1", "r=1", "r=1-", "r=0-1", "r=01-1", "r=1-+1", "r=1-1-1", "r=1-1000000", "r.=1-1",
+		"r=1-1=", "r==1-1", "r=x=1-1", "*=1-1", strings.Repeat("x", 65) + "=1-1", "r=1-1 ",
+	} {
 		if c, err := ParseCallID(bad); !errors.Is(err, ErrBadID) {
 			t.Errorf("%s: %+v, %v", bad, c, err)
 		}
@@ -179,13 +183,17 @@ func TestParseNamespace(t *testing.T) {
 
 func FuzzParsePlace(f *testing.F) {
 	call := CallID{Run: "r7Kq2=1-3", Step: 2, Index: 1}
-	for _, p := range []Place{ns.Start("r"), ns.Step("r", 3), ns.Carry("r", 1), ns.End("r=1-1"), ns.Call(call, KindAsk),
+	for _, p := range []Place{
+		ns.Start("r"), ns.Step("r", 3), ns.Carry("r", 1), ns.End("r=1-1"), ns.Call(call, KindAsk),
 		ns.Go(call, "billing", "a.b"), ns.Go(call, TokenAgentPool, "x"), ns.Beside(call, KindVote, "=auto"),
-		ns.Beside(call, KindRefused, "é"), ns.Probe("gate", "1"), ns.GrantUse("g", call)} {
+		ns.Beside(call, KindRefused, "é"), ns.Probe("gate", "1"), ns.GrantUse("g", call),
+	} {
 		f.Add(p.Subject())
 	}
-	for _, s := range []string{"weir.default.run.*.main.start", "weir.default.run.r.main.step.01", "weir.default.run.r.call.1-1.>",
-		"weir.default.grant.=probe.use.x", "weir.default.put.run.r.main.start", "weir.default.run.r.vote.1-1.==a"} {
+	for _, s := range []string{
+		"weir.default.run.*.main.start", "weir.default.run.r.main.step.01", "weir.default.run.r.call.1-1.>",
+		"weir.default.grant.=probe.use.x", "weir.default.put.run.r.main.start", "weir.default.run.r.vote.1-1.==a",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -212,8 +220,10 @@ func TestChains(t *testing.T) {
 	other := CallID{Run: "r", Step: 1, Index: 3}
 	for chain, places := range map[string][]Place{
 		"weir.default.run.r.main.>": {ns.Start("r"), ns.Step("r", 1), ns.Carry("r", 2), ns.End("r")},
-		"weir.default.run.r.call.1-2.>": {ns.Call(call, KindAsk), ns.Call(call, KindAnswer), ns.Go(call, "p", "t"),
-			ns.Call(call, KindClaim), ns.Call(call, KindSuspend), ns.Call(call, KindResult)},
+		"weir.default.run.r.call.1-2.>": {
+			ns.Call(call, KindAsk), ns.Call(call, KindAnswer), ns.Go(call, "p", "t"),
+			ns.Call(call, KindClaim), ns.Call(call, KindSuspend), ns.Call(call, KindResult),
+		},
 		"weir.default.run.r.call.1-3.>":    {ns.Call(other, KindAsk)},
 		"weir.default.run.r.vote.1-2.bob":  {ns.Beside(call, KindVote, "bob")},
 		"weir.default.run.r.late.1-2.e1":   {ns.Beside(call, KindLate, "e1")},

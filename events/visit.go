@@ -116,8 +116,10 @@ func branches(n *jsonschema.Schema) []*jsonschema.Schema {
 // parts are the schemas that n applies to parts of its value.
 func parts(n *jsonschema.Schema) []*jsonschema.Schema {
 	var list []*jsonschema.Schema
-	for _, next := range [...]*jsonschema.Schema{n.PropertyNames, n.UnevaluatedProperties, n.Items2020, n.Contains,
-		n.UnevaluatedItems} {
+	for _, next := range [...]*jsonschema.Schema{
+		n.PropertyNames, n.UnevaluatedProperties, n.Items2020, n.Contains,
+		n.UnevaluatedItems,
+	} {
 		if next != nil {
 			list = append(list, next)
 		}

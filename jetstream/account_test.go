@@ -59,8 +59,10 @@ func TestAppendAcrossAccounts(t *testing.T) {
 	t.Cleanup(srv.Shutdown)
 	gate := login(t, srv, "provisioner", "_INBOX")
 	ensure(t, gate, jetstream.Settings{})
-	tool, err := jetstream.Connect(t.Context(), jetstream.Options{URL: srv.ClientURL(), User: "tool", Password: "p",
-		InboxPrefix: "_INBOX_tool", APIPrefix: "weir.js"})
+	tool, err := jetstream.Connect(t.Context(), jetstream.Options{
+		URL: srv.ClientURL(), User: "tool", Password: "p",
+		InboxPrefix: "_INBOX_tool", APIPrefix: "weir.js",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,8 +80,10 @@ func everyPlace(run string) []events.Place {
 		ns.Go(c, events.TokenAgentPool, "support"),
 		ns.Beside(c, events.KindVote, "alice"), ns.Beside(c, events.KindRefused, "e1"), ns.Beside(c, events.KindLate, "e1"),
 	}
-	for _, kind := range []events.Kind{events.KindAsk, events.KindAnswer, events.KindClaim, events.KindSuspend,
-		events.KindResult} {
+	for _, kind := range []events.Kind{
+		events.KindAsk, events.KindAnswer, events.KindClaim, events.KindSuspend,
+		events.KindResult,
+	} {
 		places = append(places, ns.Call(c, kind))
 	}
 	return places
@@ -110,8 +112,10 @@ func TestEveryGuardRefuses(t *testing.T) {
 func TestChainsOfKinds(t *testing.T) {
 	t.Parallel()
 	c := start(t, jetstream.Options{})
-	inCall := []events.Place{ns.Call(call("r"), events.KindResult), ns.Call(call("r"), events.KindAsk),
-		ns.Go(call("r"), "default", "refund")}
+	inCall := []events.Place{
+		ns.Call(call("r"), events.KindResult), ns.Call(call("r"), events.KindAsk),
+		ns.Go(call("r"), "default", "refund"),
+	}
 	first := stored(t, c, events.First(inCall[0]), fact(t, inCall[0]))
 	for _, p := range inCall[1:] {
 		lost(t, c, events.First(p), fact(t, p), first)
@@ -175,9 +179,11 @@ func TestAppendTooLarge(t *testing.T) {
 
 // headerSize is what the headers of a fact add to its size, as the client encodes them.
 func headerSize(g events.Guard) int {
-	h := nats.Header{"content-type": {"application/cloudevents+json"},
+	h := nats.Header{
+		"content-type":                                {"application/cloudevents+json"},
 		"Nats-Expected-Last-Subject-Sequence":         {"0"},
-		"Nats-Expected-Last-Subject-Sequence-Subject": {g.Filter()}}
+		"Nats-Expected-Last-Subject-Sequence-Subject": {g.Filter()},
+	}
 	n := len("NATS/1.0\r\n") + len("\r\n")
 	for k, v := range h {
 		n += len(k) + len(": ") + len(v[0]) + len("\r\n")
@@ -475,8 +481,10 @@ func e2(t *testing.T, c *jetstream.Conn, p events.Place) events.Event {
 // A caller that gives up learns that nothing is known.
 func TestAppendUndecided(t *testing.T) {
 	t.Parallel()
-	c := start(t, jetstream.Options{Retry: 50 * time.Millisecond,
-		Hooks: jetstream.Hooks{LoseReply: func(string) bool { return true }}})
+	c := start(t, jetstream.Options{
+		Retry: 50 * time.Millisecond,
+		Hooks: jetstream.Hooks{LoseReply: func(string) bool { return true }},
+	})
 	e := fact(t, ns.Start("r"))
 	got := stored(t, c, events.First(e.Place), e) // by read-back alone
 	if got.Seq != 1 {

@@ -65,8 +65,10 @@ func startUsers(t *testing.T) *embedded.Server {
 
 func login(t *testing.T, srv *embedded.Server, user, inbox string) *jetstream.Conn {
 	t.Helper()
-	c, err := jetstream.Connect(t.Context(), jetstream.Options{URL: srv.ClientURL(), User: user, Password: "p",
-		Name: user, InboxPrefix: inbox})
+	c, err := jetstream.Connect(t.Context(), jetstream.Options{
+		URL: srv.ClientURL(), User: user, Password: "p",
+		Name: user, InboxPrefix: inbox,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,8 +250,10 @@ func TestNKeyLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Shutdown)
-	c, err := jetstream.Connect(t.Context(), jetstream.Options{URL: srv.ClientURL(),
-		NKeySeedFile: filepath.Join(dir, "user.nk")})
+	c, err := jetstream.Connect(t.Context(), jetstream.Options{
+		URL:          srv.ClientURL(),
+		NKeySeedFile: filepath.Join(dir, "user.nk"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,14 +193,16 @@ func TestConsumeHandlesEachOnce(t *testing.T) {
 				ask(t, c, fmt.Sprintf("r%d", i))
 			}
 			var r record
-			stop := loop(t, c, jetstream.Handler{Concurrency: 8, Batch: batch,
+			stop := loop(t, c, jetstream.Handler{
+				Concurrency: 8, Batch: batch,
 				Handle: func(_ context.Context, d jetstream.Delivery) error {
 					if d.Event.Seq == 0 || d.Event.Stored.IsZero() || d.Attempt != 1 || d.Consumer != jetstream.ConsumerApproval {
 						t.Errorf("delivery is incomplete: %+v", d)
 					}
 					r.add("%s", d.Event.Subject)
 					return nil
-				}})
+				},
+			})
 			for i := n / 2; i < n; i++ {
 				ask(t, c, fmt.Sprintf("r%d", i))
 			}
@@ -225,12 +227,18 @@ func TestConsumeGivesUp(t *testing.T) {
 		handle func() error
 		want   []string
 	}{
-		"error": {func() error { return broken },
-			[]string{"handle 1", "handle 2", "handle 3", "abandon 3: broken"}},
-		"panic": {func() error { panic("marker") },
-			[]string{"handle 1", "handle 2", "handle 3", "abandon 3: handler panicked: marker"}},
-		"final": {func() error { return fmt.Errorf("wrapped: %w", jetstream.Final(broken)) },
-			[]string{"handle 1", "abandon 1: wrapped: broken"}},
+		"error": {
+			func() error { return broken },
+			[]string{"handle 1", "handle 2", "handle 3", "abandon 3: broken"},
+		},
+		"panic": {
+			func() error { panic("marker") },
+			[]string{"handle 1", "handle 2", "handle 3", "abandon 3: handler panicked: marker"},
+		},
+		"final": {
+			func() error { return fmt.Errorf("wrapped: %w", jetstream.Final(broken)) },
+			[]string{"handle 1", "abandon 1: wrapped: broken"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +247,8 @@ func TestConsumeGivesUp(t *testing.T) {
 				srv, c := open(t)
 				ask(t, c, "r1")
 				var r record
-				stop := loop(t, c, jetstream.Handler{MaxAttempts: 3,
+				stop := loop(t, c, jetstream.Handler{
+					MaxAttempts: 3,
 					Handle: func(_ context.Context, d jetstream.Delivery) error {
 						r.add("handle %d", d.Attempt)
 						return tc.handle()
@@ -250,7 +259,8 @@ func TestConsumeGivesUp(t *testing.T) {
 						}
 						r.add("abandon %d: %v", d.Attempt, cause)
 						return nil
-					}})
+					},
+				})
 				time.Sleep(10 * time.Minute) // fake
 				stop()
 				if diff := cmp.Diff(tc.want, r.all()); diff != "" {
@@ -341,7 +351,8 @@ func TestConsumeKeepsAbandoning(t *testing.T) {
 					return errors.New("the failed fact is not stored")
 				}
 				return nil
-			}})
+			},
+		})
 		ask(t, c, "r1")
 		time.Sleep(time.Minute) // fake
 		stop()
@@ -358,8 +369,10 @@ func TestConsumeMalformed(t *testing.T) {
 		t.Fatal(err)
 	}
 	structured := func(payload string) *nats.Msg {
-		return &nats.Msg{Subject: ns.InCancel("bob", "r1"), Data: []byte(payload),
-			Header: nats.Header{"content-type": {"application/cloudevents+json"}}}
+		return &nats.Msg{
+			Subject: ns.InCancel("bob", "r1"), Data: []byte(payload),
+			Header: nats.Header{"content-type": {"application/cloudevents+json"}},
+		}
 	}
 	tests := map[string]*nats.Msg{
 		"no headers":    {Subject: ns.InCancel("bob", "r1"), Data: good.Payload},
@@ -369,9 +382,11 @@ func TestConsumeMalformed(t *testing.T) {
 		"unknown type":  structured(strings.Replace(string(good.Payload), "cancel.requested", "cancel.dreamt", 1)),
 		"newer version": structured(strings.Replace(string(good.Payload), ".v1", ".v2", 1)),
 		"copied": {Subject: ns.InCancel("bob", "r1"), Data: good.Payload, Header: nats.Header{
-			"content-type": {"application/cloudevents+json"}, "Nats-Sequence": {"7"}}},
+			"content-type": {"application/cloudevents+json"}, "Nats-Sequence": {"7"},
+		}},
 		"like the server": {Subject: ns.InCancel("bob", "r1"), Header: nats.Header{
-			"Status": {"409"}, "Description": {"Consumer Deleted"}}},
+			"Status": {"409"}, "Description": {"Consumer Deleted"},
+		}},
 		"no run":        {Subject: ns.InCancel("bob", strings.Repeat("x", 64)), Data: []byte(strings.Repeat("<", 700_000))},
 		"wrong subject": {Subject: ns.InStart("bob", "support"), Data: good.Payload, Header: structured("").Header},
 	}
@@ -393,7 +408,8 @@ func TestConsumeMalformed(t *testing.T) {
 					Handle: func(context.Context, jetstream.Delivery) error {
 						t.Error("handled")
 						return nil
-					}})(ctx)
+					},
+				})(ctx)
 			}()
 			until(t, "dead letter", func() bool { return len(letters(t, c)) == 1 })
 			cancel()
@@ -431,7 +447,8 @@ func TestConsumeMalformedHook(t *testing.T) {
 				return errors.New("not stored")
 			}
 			return nil
-		}})
+		},
+	})
 	until(t, "all seen, one twice", func() bool { return len(r.all()) == 4 })
 	until(t, "dead letter", func() bool { return len(letters(t, c)) == 1 })
 	until(t, "all acknowledged", func() bool { return durable(t, js).NumAckPending == 0 })
@@ -527,7 +544,8 @@ func TestConsumeAfterDeath(t *testing.T) {
 					close(hangs)
 					<-ctx.Done()
 					return ctx.Err()
-				}})(ctx)
+				},
+			})(ctx)
 		}()
 		began := time.Now()
 		ask(t, c, "r1")

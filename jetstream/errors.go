@@ -68,8 +68,10 @@ var codes = map[natsjs.ErrorCode]error{
 }
 
 // mapped are the errors that mapError keeps.
-var mapped = []error{ErrNotFound, ErrConflict, ErrTooLarge, ErrFull, ErrPermission, ErrUnavailable, ErrTimeout,
-	ErrTampered, errBusy}
+var mapped = []error{
+	ErrNotFound, ErrConflict, ErrTooLarge, ErrFull, ErrPermission, ErrUnavailable, ErrTimeout,
+	ErrTampered, errBusy,
+}
 
 // mapError turns an error of the client into one of this package. It keeps what is already mapped.
 func mapError(err error) error {

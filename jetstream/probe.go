@@ -67,8 +67,10 @@ func (c *Conn) Probe(ctx context.Context, service string) error {
 // publishProbe publishes under a guard, again while nothing is decided.
 func (c *Conn) publishProbe(ctx context.Context, service, ingest, stored string, after uint64) error {
 	now := time.Now()
-	e := events.Event{ID: events.NewID(now), Type: probeType, Source: "/weir/" + string(c.ns) + "/" + service,
-		Subject: events.TokenProbe, Time: now}
+	e := events.Event{
+		ID: events.NewID(now), Type: probeType, Source: "/weir/" + string(c.ns) + "/" + service,
+		Subject: events.TokenProbe, Time: now,
+	}
 	msg, err := c.eventMsg(ingest, e)
 	if err != nil {
 		return err

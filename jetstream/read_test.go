@@ -96,15 +96,19 @@ func (s *story) append(g events.Guard, e events.Event) events.Event {
 
 func (s *story) begin() {
 	s.t.Helper()
-	s.main(ns.Start(s.run), events.RunStarted{RunID: s.run, RootRunID: s.run, AgentID: "support", Requester: "bob",
+	s.main(ns.Start(s.run), events.RunStarted{
+		RunID: s.run, RootRunID: s.run, AgentID: "support", Requester: "bob",
 		Path:    []events.PathEntry{{AgentID: "support", RunID: s.run}},
-		Request: events.RunRequested{AgentID: "support"}})
+		Request: events.RunRequested{AgentID: "support"},
+	})
 }
 
 func (s *story) step(n, calls int) {
 	s.t.Helper()
-	d := events.StepFinished{RunID: s.run, Step: n, Attempt: 1, MessageID: "m" + strconv.Itoa(n), FinishReason: "tool-calls",
-		Usage: events.Usage{TotalTokens: 10}, Message: events.Message{Role: events.RoleAssistant}}
+	d := events.StepFinished{
+		RunID: s.run, Step: n, Attempt: 1, MessageID: "m" + strconv.Itoa(n), FinishReason: "tool-calls",
+		Usage: events.Usage{TotalTokens: 10}, Message: events.Message{Role: events.RoleAssistant},
+	}
 	for i := range calls {
 		id := events.CallID{Run: s.run, Step: n, Index: i + 1}
 		d.Calls = append(d.Calls, events.CallPlanned{ToolCallID: id.String(), ToolName: "lookup", Args: "{}"})
@@ -116,8 +120,10 @@ func (s *story) result(n, i int) {
 	s.t.Helper()
 	id := events.CallID{Run: s.run, Step: n, Index: i}
 	p := ns.Call(id, events.KindResult)
-	e := factWith(s.t, p, events.CallFinished{ToolCallID: id.String(), RunID: s.run, Outcome: events.OutcomeOK,
-		Result: []byte(fmt.Sprintf(`{"n":%d}`, n*10+i))})
+	e := factWith(s.t, p, events.CallFinished{
+		ToolCallID: id.String(), RunID: s.run, Outcome: events.OutcomeOK,
+		Result: []byte(fmt.Sprintf(`{"n":%d}`, n*10+i)),
+	})
 	s.append(events.First(p), e)
 }
 

@@ -425,8 +425,10 @@ func TestDeadLetters(t *testing.T) {
 	large := strings.Repeat("x", 600_000)
 	bury := func(run string, seq uint64, payload string) {
 		t.Helper()
-		err := c.Bury(t.Context(), tester, events.DeliveryAbandoned{Service: "planner", Consumer: "planner",
-			Subject: ns.InCancel("bob", "r9"), Seq: seq, RunID: run, Attempts: 20, Reason: "broken", Payload: payload})
+		err := c.Bury(t.Context(), tester, events.DeliveryAbandoned{
+			Service: "planner", Consumer: "planner",
+			Subject: ns.InCancel("bob", "r9"), Seq: seq, RunID: run, Attempts: 20, Reason: "broken", Payload: payload,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -510,8 +512,10 @@ func TestNotes(t *testing.T) {
 	note := func(principal, run string) {
 		t.Helper()
 		subject := ns.Note(principal, run, "")
-		e, err := tester.Request(subject, run, events.RunRefused{RunID: run, EventID: events.NewID(time.Now()),
-			Error: *events.Errorf(events.CodeRunExists, "the run exists")}, events.Event{})
+		e, err := tester.Request(subject, run, events.RunRefused{
+			RunID: run, EventID: events.NewID(time.Now()),
+			Error: *events.Errorf(events.CodeRunExists, "the run exists"),
+		}, events.Event{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -569,7 +573,8 @@ func timers(t *testing.T, c *jetstream.Conn, r *record) (stop func()) {
 				}
 				r.add("%s %s %d", timer.ToolCallID, timer.Purpose, timer.Round)
 				return nil
-			}})(ctx)
+			},
+		})(ctx)
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -670,7 +675,8 @@ func TestTimerWaitsForTheGate(t *testing.T) {
 				Handle: func(_ context.Context, d jetstream.Delivery) error {
 					fired <- d.Event
 					return nil
-				}})(ctx)
+				},
+			})(ctx)
 		}()
 		if late := (<-fired).Stored.Sub(began) - 24*time.Hour; late < 0 || late > time.Second {
 			t.Errorf("fired %v late", late)

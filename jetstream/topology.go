@@ -86,8 +86,10 @@ func Topology(ns events.Namespace, s Settings) Plan {
 		stores = append(stores, p.audit())
 	}
 	stores = append(stores, p.blobs())
-	for _, name := range []string{events.BucketSuspended, events.BucketRegistry, events.BucketTasks,
-		events.BucketGrants} {
+	for _, name := range []string{
+		events.BucketSuspended, events.BucketRegistry, events.BucketTasks,
+		events.BucketGrants,
+	} {
 		stores = append(stores, p.bucket(name))
 	}
 	for i := range stores {
@@ -291,13 +293,19 @@ func durable(name string, filters ...string) natsjs.ConsumerConfig {
 
 // uses are the stores that the user of a service may look at.
 var uses = map[string][]string{
-	"planner": {events.StreamRuns, events.StreamThreads, events.BucketBlobs, events.BucketSuspended,
-		events.BucketRegistry},
-	"approval": {events.StreamRuns, events.StreamDead, events.BucketBlobs, events.BucketSuspended,
-		events.BucketRegistry, events.BucketGrants},
+	"planner": {
+		events.StreamRuns, events.StreamThreads, events.BucketBlobs, events.BucketSuspended,
+		events.BucketRegistry,
+	},
+	"approval": {
+		events.StreamRuns, events.StreamDead, events.BucketBlobs, events.BucketSuspended,
+		events.BucketRegistry, events.BucketGrants,
+	},
 	"tool-executor": {events.StreamRuns, events.BucketRegistry},
-	"gateway": {events.StreamChunks, events.StreamThreads, events.BucketBlobs, events.BucketSuspended,
-		events.BucketRegistry, events.BucketGrants},
+	"gateway": {
+		events.StreamChunks, events.StreamThreads, events.BucketBlobs, events.BucketSuspended,
+		events.BucketRegistry, events.BucketGrants,
+	},
 }
 
 // seen cuts a plan down to what a service may look at: its stores, and the durables that it consumes.

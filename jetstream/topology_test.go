@@ -81,8 +81,10 @@ func TestSettings(t *testing.T) {
 	got := map[string]must{}
 	for _, s := range jetstream.Topology(ns, chosen).Stores {
 		c := s.Config
-		got[s.Name] = must{Discard: c.Discard, Direct: c.AllowDirect, Rollup: c.AllowRollup, TTL: c.AllowMsgTTL,
-			Schedules: c.AllowMsgSchedules, Purge: !c.DenyPurge, Aged: c.MaxAge > 0}
+		got[s.Name] = must{
+			Discard: c.Discard, Direct: c.AllowDirect, Rollup: c.AllowRollup, TTL: c.AllowMsgTTL,
+			Schedules: c.AllowMsgSchedules, Purge: !c.DenyPurge, Aged: c.MaxAge > 0,
+		}
 		if c.AllowAtomicPublish || c.AllowBatchPublish || c.AllowMsgCounter || c.SubjectDeleteMarkerTTL > 0 ||
 			c.DenyDelete == c.AllowMsgSchedules || c.Duplicates != 100*time.Millisecond || c.Storage != natsjs.FileStorage {
 			t.Errorf("%s: %+v", s.Name, c)
@@ -114,10 +116,14 @@ func TestDurables(t *testing.T) {
 	want := map[string][]string{
 		"inbox/planner":  {"weir.default.in.start.*.*", "weir.default.in.thread.*.*.*"},
 		"inbox/approval": {"weir.default.in.cancel.*.*", "weir.default.in.decide.*.*.*", "weir.default.in.grant.*.*"},
-		"runs/planner": {"weir.default.run.*.main.start", "weir.default.run.*.call.*.result",
-			"weir.default.run.*.call.*.go.=agent.>"},
-		"runs/approval": {"weir.default.run.*.main.step.*", "weir.default.run.*.main.end",
-			"weir.default.run.*.call.*.suspend", "weir.default.run.*.late.*.*"},
+		"runs/planner": {
+			"weir.default.run.*.main.start", "weir.default.run.*.call.*.result",
+			"weir.default.run.*.call.*.go.=agent.>",
+		},
+		"runs/approval": {
+			"weir.default.run.*.main.step.*", "weir.default.run.*.main.end",
+			"weir.default.run.*.call.*.suspend", "weir.default.run.*.late.*.*",
+		},
 		"runs/pool-default":                {"weir.default.run.*.call.*.go.default.>"},
 		"runs/pool-=bmjuwy3djnztsa5dfmfwq": {"weir.default.run.*.call.*.go.=bmjuwy3djnztsa5dfmfwq.>"},
 		"timers/approval":                  {"weir.default.timer.fire.*"},
@@ -144,8 +150,10 @@ var spoilt = map[string]any{
 }
 
 // flipped are settings that are on in one store and off in another.
-var flipped = []string{"deny_delete", "deny_purge", "allow_rollup_hdrs", "allow_direct", "allow_msg_ttl",
-	"allow_msg_schedules", "discard"}
+var flipped = []string{
+	"deny_delete", "deny_purge", "allow_rollup_hdrs", "allow_direct", "allow_msg_ttl",
+	"allow_msg_schedules", "discard",
+}
 
 // TestEverySettingIsCompared changes each setting of each store and each durable, in what the server would tell.
 func TestEverySettingIsCompared(t *testing.T) {

@@ -315,8 +315,10 @@ func (c *Conn) listeners(ctx context.Context) ([]Drift, error) {
 	})
 	var drifts []Drift
 	for _, name := range names.Streams {
-		drifts = append(drifts, Drift{Store: name, Field: "subjects", Got: "overlapping " + c.ns.RunAll(),
-			Want: "without them, as these are stored facts republished"})
+		drifts = append(drifts, Drift{
+			Store: name, Field: "subjects", Got: "overlapping " + c.ns.RunAll(),
+			Want: "without them, as these are stored facts republished",
+		})
 	}
 	return drifts, err
 }

@@ -295,8 +295,10 @@ func (c *chain) fingerprint(round int, tool, version, schema string, args []byte
 		c.l.fail("I7", "call %s: %v", c.id, err)
 		return
 	}
-	want := events.Frozen{Namespace: c.prevNamespace(), RunID: call.Run, ToolCallID: c.id, Round: round, ToolID: tool,
-		ToolVersion: version, InputSchemaDigest: schema, Args: args}.Fingerprint()
+	want := events.Frozen{
+		Namespace: c.prevNamespace(), RunID: call.Run, ToolCallID: c.id, Round: round, ToolID: tool,
+		ToolVersion: version, InputSchemaDigest: schema, Args: args,
+	}.Fingerprint()
 	if got != want {
 		c.l.fail("I10", "call %s, round %d: fingerprint %s is not that of its bytes", c.id, round, got)
 	}
