@@ -29,12 +29,16 @@ const program = "WEIR_TEST_PROGRAM"
 // TestProgram is the program of the tools under test, when it is one.
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	what := os.Getenv(program)
+	what := env(program)
 	if what == "" {
 		return
 	}
 	os.Exit(behave(what))
 }
+
+func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format, args...) }
+
+func env(name string) string { return os.Getenv(name) } //nolint:forbidigo // a program reads what it was given
 
 func behave(what string) int {
 	args, err := io.ReadAll(os.Stdin)
@@ -43,15 +47,15 @@ func behave(what string) int {
 	}
 	switch tooltest.Behaviour(what) {
 	case tooltest.Echo:
-		fmt.Printf("{\"args\":%s}\n", args)
+		say("{\"args\":%s}\n", args)
 	case tooltest.Key:
-		fmt.Printf("{\"key\":%q}", os.Getenv("WEIR_TOOL_CALL_ID"))
+		say("{\"key\":%q}", env("WEIR_TOOL_CALL_ID"))
 	case tooltest.Text:
-		fmt.Print("plain & <simple>\n")
+		say("plain & <simple>\n")
 	case tooltest.Nothing:
 	case tooltest.Fail:
-		fmt.Print(`{"half":`)
-		fmt.Fprintln(os.Stderr, "warning: hot\n"+tooltest.FailText+" token="+os.Getenv("TOKEN"))
+		say(`{"half":`)
+		fmt.Fprintln(os.Stderr, "warning: hot\n"+tooltest.FailText+" token="+env("TOKEN"))
 		return 3
 	case tooltest.Hang:
 		select {}
@@ -62,7 +66,7 @@ func behave(what string) int {
 			}
 		}
 	case tooltest.Broken:
-		fmt.Print(`{"args":7}`)
+		say(`{"args":7}`)
 	default:
 		return behaveBadly(what)
 	}
@@ -74,12 +78,12 @@ func behaveBadly(what string) int {
 	switch what {
 	case "environment":
 		raw, _ := json.Marshal(os.Environ())
-		fmt.Print(string(raw))
+		say("%s", raw)
 	case "directory":
 		dir, _ := os.Getwd()
-		fmt.Print(dir)
+		say("%s", dir)
 	case "binary":
-		fmt.Print("\xff\xfe\x00")
+		say("\xff\xfe\x00")
 	case "noisy":
 		fmt.Fprint(os.Stderr, strings.Repeat("noise ", 1<<20), "the end says why")
 		return 1
@@ -90,13 +94,13 @@ func behaveBadly(what string) int {
 		select {}
 	case "deaf": // with a child, both deaf to signals, both holding a connection that ends when they do
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
-		if os.Getenv("CHILD") == "" {
-			cmd := exec.Command(os.Args[0], os.Args[1:]...) //nolint:gosec,noctx // this very binary, which the test kills
+		if env("CHILD") == "" {
+			cmd := exec.Command(os.Args[0], os.Args[1:]...)
 			cmd.Env = append(os.Environ(), "CHILD=1")
 			cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 			_ = cmd.Start()
 		}
-		if _, err := net.Dial("tcp", os.Getenv("LISTENER")); err != nil { //nolint:noctx // a program of a test
+		if _, err := net.Dial("tcp", env("LISTENER")); err != nil {
 			return 1
 		}
 		select {}
@@ -144,6 +148,7 @@ func attempt(t *testing.T, tool agent.Tool, args string) agent.Attempt {
 func TestExecTools(t *testing.T) {
 	t.Parallel()
 	tooltest.Exercise(t, func(t *testing.T, m events.Manifest, b tooltest.Behaviour) agent.Tool {
+		t.Helper()
 		return programTool(t, m, string(b), nil)
 	})
 }
@@ -253,7 +258,7 @@ func TestExecEndsTheWholeGroup(t *testing.T) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
 		return // no process groups
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a listener of a test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

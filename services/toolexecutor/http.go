@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"mime"
 	"net/http"
 	"net/http/httptrace"
@@ -313,7 +314,7 @@ func (t *httpTool) read(resp *http.Response) ([]byte, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit))
 	if err != nil && resp.StatusCode >= http.StatusMultipleChoices {
-		return body, nil //nolint:nilerr // the status says enough
+		return body, nil // the status says enough
 	}
 	return body, err
 }
@@ -361,9 +362,7 @@ func queryOf(fixed url.Values, args json.RawMessage) (string, error) {
 		return "", agent.Invalid("", "want an object")
 	}
 	query := make(url.Values, len(fixed)+len(fields))
-	for name, values := range fixed {
-		query[name] = values
-	}
+	maps.Copy(query, fixed)
 	for name, raw := range fields {
 		if _, taken := fixed[name]; taken {
 			return "", agent.Invalid(name, "is fixed by the tool's URL")

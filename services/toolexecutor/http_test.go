@@ -53,6 +53,7 @@ func httpTest(t *testing.T, def HTTPDef) agent.Tool {
 func TestHTTPTools(t *testing.T) {
 	t.Parallel()
 	tooltest.Exercise(t, func(t *testing.T, m events.Manifest, b tooltest.Behaviour) agent.Tool {
+		t.Helper()
 		s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			args, _ := io.ReadAll(r.Body)
 			answerAs(w, r, b, args)

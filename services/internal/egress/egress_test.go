@@ -61,9 +61,8 @@ func TestDeniedRanges(t *testing.T) {
 		if a.IsValid() && Public(a) != public {
 			t.Errorf("Public(%s) = %v", a, !public)
 		}
-		if mapped := a; a.Is4() {
-			mapped = netip.AddrFrom16(a.As16())
-			if Public(mapped) != public {
+		if a.Is4() {
+			if mapped := netip.AddrFrom16(a.As16()); Public(mapped) != public {
 				t.Errorf("Public(%s) = %v", mapped, !public)
 			}
 		}
@@ -222,7 +221,7 @@ func TestRebinding(t *testing.T) {
 // The socket itself is checked: a listener inside sees no connection even if everything before had failed.
 func TestSocketIsChecked(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a listener of a test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

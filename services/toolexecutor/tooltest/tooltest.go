@@ -80,6 +80,7 @@ func execute(ctx context.Context, tool agent.Tool, args string) agent.Attempt {
 }
 
 func manifest(t *testing.T, kind Make) {
+	t.Helper()
 	tool := build(t, kind, Echo)
 	if err := agent.Check(tool); err != nil {
 		t.Errorf("check: %v", err)
@@ -92,6 +93,7 @@ func manifest(t *testing.T, kind Make) {
 
 // exact: what the handler gets and what it answers keep every byte.
 func exact(t *testing.T, kind Make) {
+	t.Helper()
 	tool := build(t, kind, Echo)
 	for _, args := range []string{
 		anArgs,
@@ -109,6 +111,7 @@ func exact(t *testing.T, kind Make) {
 }
 
 func invalid(t *testing.T, kind Make) {
+	t.Helper()
 	got := execute(t.Context(), build(t, kind, Hang), `{"n":"one"}`)
 	if got.Outcome != events.OutcomeInvalid || got.Started {
 		t.Errorf("attempt = %+v, want invalid and not started", got)
@@ -116,6 +119,7 @@ func invalid(t *testing.T, kind Make) {
 }
 
 func key(t *testing.T, kind Make) {
+	t.Helper()
 	tool := build(t, kind, Key)
 	for range 2 {
 		got := execute(t.Context(), tool, anArgs)
@@ -126,6 +130,7 @@ func key(t *testing.T, kind Make) {
 }
 
 func text(t *testing.T, kind Make) {
+	t.Helper()
 	got := execute(t.Context(), build(t, kind, Text), anArgs)
 	if want := `"plain & <simple>"`; string(got.Result) != want {
 		t.Errorf("result = %s %+v, want %s", got.Result, got.Error, want)
@@ -133,6 +138,7 @@ func text(t *testing.T, kind Make) {
 }
 
 func nothing(t *testing.T, kind Make) {
+	t.Helper()
 	got := execute(t.Context(), build(t, kind, Nothing), anArgs)
 	if got.Outcome != events.OutcomeOK || string(got.Result) != "null" {
 		t.Errorf("attempt = %s %s %+v, want null", got.Outcome, got.Result, got.Error)
@@ -140,6 +146,7 @@ func nothing(t *testing.T, kind Make) {
 }
 
 func fail(t *testing.T, kind Make) {
+	t.Helper()
 	got := execute(t.Context(), build(t, kind, Fail), anArgs)
 	if got.Outcome != events.OutcomeError || !got.Started || got.Error == nil {
 		t.Fatalf("attempt = %+v, want an error after the start", got)
@@ -150,6 +157,7 @@ func fail(t *testing.T, kind Make) {
 }
 
 func huge(t *testing.T, kind Make) {
+	t.Helper()
 	tool := build(t, kind, Huge)
 	if tool == nil {
 		return // Go functions answer what they like
@@ -161,6 +169,7 @@ func huge(t *testing.T, kind Make) {
 }
 
 func broken(t *testing.T, kind Make) {
+	t.Helper()
 	got := execute(t.Context(), build(t, kind, Broken), anArgs)
 	if got.Outcome != events.OutcomeInvalid || !got.Started || strings.Contains(string(got.Result), "7") {
 		t.Errorf("attempt = %+v, want invalid after the start, without the output", got)
@@ -168,6 +177,7 @@ func broken(t *testing.T, kind Make) {
 }
 
 func deadline(t *testing.T, kind Make) {
+	t.Helper()
 	tool := build(t, kind, Hang)
 	ctx, done := context.WithDeadline(t.Context(), time.Now())
 	defer done()
@@ -179,6 +189,7 @@ func deadline(t *testing.T, kind Make) {
 
 // cancel ends a call that is under way.
 func cancel(t *testing.T, kind Make) {
+	t.Helper()
 	tool := build(t, kind, Hang)
 	ctx, stop := context.WithCancelCause(t.Context())
 	var got agent.Attempt
@@ -192,6 +203,7 @@ func cancel(t *testing.T, kind Make) {
 }
 
 func sideBySide(t *testing.T, kind Make) {
+	t.Helper()
 	tool := build(t, kind, Echo)
 	var group sync.WaitGroup
 	for i := range 16 {

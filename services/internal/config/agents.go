@@ -1,0 +1,172 @@
+package config
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/models"
+)
+
+var agentKeys = []string{
+	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
+	"modelSettings", "providerOptions",
+}
+
+// readAgents reads the section agents and returns where each is written.
+func (o object) readAgents(f *File, known map[string]models.ModelConfig) []object {
+	var read []object
+	for _, p := range o.r.entries(o.fields["agents"], "agents") {
+		a := o.r.object(p.value, join("agents", p.name), agentKeys...)
+		def := agent.Agent{
+			ID: p.name, Name: a.text("name"), Description: a.text("description"), Instructions: a.text("instructions"),
+			Model: a.text("model"), ToolIDs: a.tools(), RequireToolApproval: a.approval("requireToolApproval"),
+			Limits: a.limits(), ToolChoice: a.text("toolChoice"), ActiveTools: a.texts("activeTools"),
+			ModelSettings: a.jsonObject("modelSettings"), ProviderOptions: a.jsonObject("providerOptions"),
+		}
+		a.require("model")
+		a.checkNames(def)
+		a.checkModel(def.Model, known)
+		var err error
+		if def.ModelSettings, err = settings(f, def.Model, def.ModelSettings); err != nil {
+			a.fail("modelSettings", "%v", err)
+		}
+		data, err := def.Def()
+		a.issues(definitionIssues(err))
+		if len(data.Tools) == 0 {
+			data.Tools = nil // as it is read back
+		}
+		f.Agents = append(f.Agents, data)
+		read = append(read, a)
+	}
+	return read
+}
+
+// tools reads a list of tool ids, or a mapping of keys, which the model sees, to tool ids.
+func (o object) tools() map[string]string {
+	if !o.has("tools") {
+		return nil
+	}
+	all := map[string]string{}
+	if real(o.fields["tools"]).Kind == yaml.SequenceNode {
+		for i, id := range o.texts("tools") {
+			if _, twice := all[id]; twice {
+				o.r.fail(o.find("tools."+itoa(i)), o.sub("tools")+"["+itoa(i)+"]", "the tool %q is listed twice", id)
+			}
+			all[id] = id
+		}
+		return all
+	}
+	if n := real(o.fields["tools"]); n.Kind != yaml.MappingNode {
+		o.fail("tools", "want a list of ids of tools, or a mapping of keys to ids, got %s", kindOf(n))
+		return nil
+	}
+	list := o.r.pairs(o.fields["tools"], o.sub("tools"))
+	for _, p := range list {
+		path := join(o.sub("tools"), p.name)
+		id := o.r.plain(p.value, path)
+		if id == "" && !o.r.problems.about(path) {
+			o.r.fail(p.value, path, "want the id of a tool")
+		}
+		if p.name == "" {
+			o.r.fail(p.key, path, "a tool needs a key that is not empty")
+			continue
+		}
+		all[p.name] = id
+	}
+	return all
+}
+
+func (o object) limits() events.Limits {
+	if !o.has("limits") {
+		return events.Limits{}
+	}
+	l := o.r.object(o.fields["limits"], o.sub("limits"), "steps", "tokens", "failures", "repeats", "time")
+	return events.Limits{
+		Steps: l.count("steps"), Tokens: l.count("tokens"), Failures: l.count("failures"), Repeats: l.count("repeats"),
+		Time: events.Duration(l.duration("time")),
+	}
+}
+
+// checkNames refuses tools that models could not tell apart.
+func (o object) checkNames(def agent.Agent) {
+	_, err := agent.SafeNames(def.Keys())
+	var e *events.Error
+	if !errors.As(err, &e) {
+		return
+	}
+	for _, issue := range e.Issues {
+		p := o.r.problem(o.find("tools."+issue.Field), join(o.sub("tools"), issue.Field), "%s", issue.Message)
+		p.code = e.Code
+		o.r.problems = append(o.r.problems, p)
+	}
+}
+
+// definitionIssues leaves out what checkNames says better, and names fields as the file does.
+func definitionIssues(err error) error {
+	var e *events.Error
+	if !errors.As(err, &e) || e.Code == events.CodeToolNameCollision {
+		return nil
+	}
+	issues := slices.DeleteFunc(slices.Clone(e.Issues), func(i events.Issue) bool { return i.Field == "tools" })
+	for i := range issues {
+		if key, ok := strings.CutPrefix(issues[i].Field, "toolIds."); ok {
+			issues[i].Field = "tools." + key
+		}
+	}
+	if len(issues) == 0 {
+		return nil
+	}
+	return &events.Error{Code: e.Code, Message: e.Message, Issues: issues}
+}
+
+// checkModel refuses a model that no planner could open.
+func (o object) checkModel(id string, known map[string]models.ModelConfig) {
+	provider, name, ok := strings.Cut(id, "/")
+	if !ok || provider == "" || name == "" || o.r.problems.about(o.sub("model")) || o.r.problems.about("models") {
+		return // said elsewhere
+	}
+	all := maps.Clone(known)
+	names := slices.Sorted(maps.Keys(known))
+	for row := range models.Providers {
+		if _, there := all[row]; !there {
+			all[row] = models.ModelConfig{APIKey: "unset"}
+		}
+		names = append(names, row)
+	}
+	if _, exact := all[id]; !exact {
+		if _, row := all[provider]; !row {
+			o.fail("model", "no model has the id %q and no provider the name %q%s", id, provider, suggest(provider, names))
+			return
+		}
+	}
+	if err := open(id, all); err != nil {
+		o.fail("model", "%v", err)
+	}
+}
+
+// checkTools warns of tools that the file does not define: workers written in Go may host them.
+func checkTools(f *File, agents []object) {
+	ids := f.toolIDs()
+	for i, a := range agents {
+		for _, key := range slices.Sorted(maps.Keys(f.Agents[i].Tools)) {
+			if id := f.Agents[i].Tools[key]; !slices.Contains(ids, id) {
+				a.r.warn(a.find("tools."+key), join(a.sub("tools"), key), "the tool %q is not in this file; a worker must host it%s",
+					id, suggest(id, ids))
+			}
+		}
+	}
+}
+
+func (f *File) toolIDs() []string {
+	ids := make([]string, len(f.Tools))
+	for i, t := range f.Tools {
+		ids[i] = t.Manifest.ID
+	}
+	return ids
+}
