@@ -1,0 +1,278 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/pprof"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/jetstream/embedded"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/client"
+	"github.com/weirkeeper/weir/services/models"
+)
+
+// Workloads: what a run costs when model and tool cost nothing.
+const (
+	workloadTool     = "w1" // start, a tool call, final text
+	workloadApproval = "w2" // the same with a held call: start, ask, approval, tool call, final text
+)
+
+// Agents and the tool of the workloads.
+const (
+	benchPrincipal = "bench"
+	benchPrompt    = "Please refund order 42"
+	benchText      = "refunded" // in every final text
+	benchModel     = "scripted/bench"
+	benchTool      = "lookup_order"
+	benchHeldAgent = "bench-held"
+	benchAgent     = "bench"
+)
+
+// warmAtOnce is how many runs of the warm-up are under way at once.
+const warmAtOnce = 8
+
+func newBenchCommand(a *app) *cobra.Command {
+	var o benchOptions
+	var sync, profile string
+	cmd := &cobra.Command{
+		Use: "bench w1|w2", Short: "Measure what a run costs", Args: cobra.ExactArgs(1), ValidArgs: []string{workloadTool, workloadApproval},
+		Long: `Measure what a run costs when model and tool cost nothing: all services, the driver and an embedded NATS server in this
+process, files in an empty folder, signatures and chunks as in production.
+
+w1  start, a tool call, final text
+w2  start, a held tool call, approval, final text
+
+Each final text is checked. A warm-up comes first and does not count. Latency is best measured with --concurrency 1 and at
+least 1,000 runs, throughput and processor time with 64.
+
+JSON: {"workload", "runs", "concurrency", "sync", "p50_ms", "p99_ms", "suspended_p50_ms", "suspended_p99_ms",
+"decided_p50_ms", "decided_p99_ms", "per_second", "cores_got", "cpu_s_per_1k", "rss_mb", "counted", "appends_per_run",
+"inbox_per_run", "chunks_per_run", "cores", "loadavg_before", "loadavg_after", "versions"}.`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			o.workload, o.server, o.log = args[0], a.server, a.logger(slog.LevelWarn)
+			if o.sync, err = embedded.ParseSync(sync); err != nil {
+				return usagef("--sync: %v", err)
+			}
+			result, err := profiled(profile, func() (*benchResult, error) { return bench(cmd.Context(), o) })
+			if err != nil {
+				return err
+			}
+			return a.print(result, result.print)
+		},
+	}
+	cmd.Flags().IntVar(&o.runs, "runs", 1000, "how many runs count")
+	cmd.Flags().IntVar(&o.concurrency, "concurrency", 1, "how many are under way at once")
+	cmd.Flags().StringVar(&sync, "sync", "default", "when the embedded server writes to disk: default, always, or a span such as 5ms")
+	cmd.Flags().StringVar(&o.dir, "dir", "", "where the folder for the files is made (default: that for temporary files)")
+	cmd.Flags().StringVar(&profile, "cpuprofile", "", "write a profile")
+	_ = cmd.Flags().MarkHidden("cpuprofile") // it is there: it was added above
+	return cmd
+}
+
+// profiled writes a profile of f to a file, if one is named.
+func profiled(path string, f func() (*benchResult, error)) (*benchResult, error) {
+	if path == "" {
+		return f()
+	}
+	file, err := os.Create(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, err
+	}
+	result, err := f()
+	pprof.StopCPUProfile()
+	return result, errors.Join(err, file.Close())
+}
+
+// benchOptions say what is measured.
+type benchOptions struct {
+	workload    string
+	runs        int
+	concurrency int
+	sync        embedded.Sync
+	server      string // URL of a NATS server; empty: an embedded one
+	dir         string // below which the embedded server's folder is made
+	log         *slog.Logger
+}
+
+func (o benchOptions) validate() error {
+	if o.workload != workloadTool && o.workload != workloadApproval {
+		return usagef("there is no workload %q: use %s or %s", o.workload, workloadTool, workloadApproval)
+	}
+	if o.runs < 1 || o.concurrency < 1 {
+		return usagef("%d runs, %d at once: both must be at least 1", o.runs, o.concurrency)
+	}
+	return nil
+}
+
+// warmUp is how many runs come before those that count.
+func (o benchOptions) warmUp() int {
+	if o.workload == workloadApproval {
+		return 50
+	}
+	return 100
+}
+
+// bench starts the services in this process, as weir dev does, drives them and returns what it cost.
+func bench(ctx context.Context, o benchOptions) (*benchResult, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(o.dir, "weir-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a folder of temporary files
+	dial, key, stop, err := o.bus(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	w, err := o.worker(ctx, dial, key)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cancel(w.Run(ctx))
+	}()
+	defer func() { cancel(nil); <-done }()
+	conn, err := dial(ctx, "bench")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := register(ctx, conn); err != nil {
+		return nil, err
+	}
+	result, err := o.measure(ctx, conn)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause // of a service, or of the person who stopped it
+	}
+	return result, err
+}
+
+// dialer connects a service to the bus.
+type dialer func(ctx context.Context, name string) (*jetstream.Conn, error)
+
+// bus is a provisioned NATS server: an embedded one in an empty folder, or the one that was named.
+func (o benchOptions) bus(ctx context.Context, dir string) (dialer, events.Key, func(), error) {
+	if o.server == "" {
+		l, err := startLocal(ctx, localOptions{Dir: dir, Sync: o.sync, Log: o.log})
+		if err != nil {
+			return nil, events.Key{}, nil, err
+		}
+		return l.dial, l.key, l.Close, nil
+	}
+	dial := func(ctx context.Context, name string) (*jetstream.Conn, error) {
+		return jetstream.Connect(ctx, jetstream.Options{URL: o.server, Name: name, Log: o.log})
+	}
+	conn, err := dial(ctx, "provision")
+	if err != nil {
+		return nil, events.Key{}, nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	key, err := jetstream.NewKey()
+	if err != nil {
+		return nil, events.Key{}, nil, err
+	}
+	return dial, key, func() {}, conn.Ensure(ctx, jetstream.Settings{})
+}
+
+func (o benchOptions) worker(ctx context.Context, dial dialer, key events.Key) (*worker, error) {
+	registry, err := models.New(models.Config{})
+	if err != nil {
+		return nil, err
+	}
+	keys, err := publicKeys(key.Public)
+	if err != nil {
+		return nil, err
+	}
+	return newWorker(ctx, workerConfig{Dial: dial, Key: &key, GateKeys: keys, Dev: true, Models: registry,
+		Tools: []agent.Tool{lookupTool()}, Log: o.log}, allServices...)
+}
+
+type (
+	benchOrder struct {
+		OrderID string `json:"orderId"`
+	}
+	benchFound struct {
+		OK     bool `json:"ok"`
+		Amount int  `json:"amount"`
+	}
+)
+
+// lookupTool costs nothing and counts as one with effects, so that its claim is paid for.
+func lookupTool() agent.Tool {
+	return agent.NewTool(benchTool, "Look up an order",
+		func(context.Context, *agent.Call, benchOrder) (benchFound, error) {
+			return benchFound{OK: true, Amount: 10}, nil
+		},
+		&agent.ToolOptions{Effect: agent.Effectful})
+}
+
+// register writes the agents of the workloads to the registry: one whose calls run at once, one whose calls are held.
+func register(ctx context.Context, conn *jetstream.Conn) error {
+	for _, a := range []*agent.Agent{
+		{ID: benchAgent, Model: benchModel, Tools: agent.Tools{benchTool: lookupTool()}},
+		{ID: benchHeldAgent, Model: benchModel, Tools: agent.Tools{benchTool: lookupTool()},
+			RequireToolApproval: agent.Always()},
+	} {
+		def, err := a.Def()
+		if err != nil {
+			return err
+		}
+		if err := putAgent(ctx, conn, def); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure runs the workload: a warm-up, a run that marks where the count begins, those that count, and another mark.
+func (o benchOptions) measure(ctx context.Context, conn *jetstream.Conn) (*benchResult, error) {
+	l := &load{conn: conn, client: client.New(conn, client.Config{Principal: benchPrincipal}), cycles: map[string]*cycle{}}
+	defer l.client.Close()
+	if err := l.listen(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := l.drive(ctx, o.workload, o.warmUp(), warmAtOnce); err != nil {
+		return nil, fmt.Errorf("warm-up: %w", err)
+	}
+	before, err := l.mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result := &benchResult{Workload: o.workload, Runs: o.runs, Concurrency: o.concurrency, Sync: o.sync.String(),
+		LoadBefore: loadAverage()}
+	began := time.Now()
+	cpu, _ := usage()
+	samples, err := l.drive(ctx, o.workload, o.runs, o.concurrency)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	cpuAfter, peak := usage()
+	after, err := l.mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result.addTimes(samples, took)
+	result.addUsage(cpuAfter-cpu, took, peak, cmp.Or(o.server, "") == "")
+	result.addAppends(before, after)
+	result.addVersions()
+	return result, nil
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/jetstream/embedded"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/config"
+	"github.com/weirkeeper/weir/services/internal/service"
+	"github.com/weirkeeper/weir/services/models"
+)
+
+// defaultListen is where the NATS server of weir dev listens, and where commands look for one.
+const defaultListen = "127.0.0.1:4222"
+
+func newDevCommand(a *app) *cobra.Command {
+	var o devOptions
+	cmd := &cobra.Command{
+		Use: "dev", Short: "Run everything in one process: a NATS server, and all services", Args: cobra.NoArgs,
+		Long: `Run everything in one process: an embedded NATS server, planner, gate, and the executors of the tools in weir.yaml,
+which is applied. Without a weir.yaml a built-in example is served. Streams and the gate's key are kept in a directory, so
+what is open goes on at the next start.
+
+Without a key scripted models answer. With OPENAI_API_KEY openai/… does, and with OPENAI_BASE_URL any server that speaks
+like it; WEIR_MODEL names the model of the built-in agent.
+
+It is for one person: who reaches the server may decide in anybody's name. For more than that see weir serve.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.lookup, o.log = a.lookup, a.logger(slog.LevelWarn)
+			return dev(cmd.Context(), o, a.out)
+		},
+	}
+	cmd.Flags().StringVar(&o.dir, "dir", ".weir", "directory of the streams and the gate's key")
+	cmd.Flags().StringVar(&o.listen, "listen", defaultListen, "where the NATS server listens")
+	cmd.Flags().StringVarP(&o.file, "file", "f", "", "file of agents and tools (default weir.yaml, if it is there)")
+	cmd.Flags().StringVar(&o.sync, "sync", "default", "when appends reach the disk: default, always, or a span such as 5ms")
+	defineAdmin(cmd.Flags(), &o.admin)
+	return cmd
+}
+
+// devOptions are the flags of weir dev.
+type devOptions struct {
+	dir    string
+	listen string
+	admin  string
+	file   string // a weir.yaml; empty: the default one if it is there, else the built-in example
+	sync   string
+	lookup config.Lookup
+	log    *slog.Logger
+}
+
+// devSetup is what weir dev serves.
+type devSetup struct {
+	file   *config.File // nil: the built-in example
+	model  string       // of the built-in agent
+	models *models.Registry
+	tools  []agent.Tool
+}
+
+func (o devOptions) setup() (s devSetup, err error) {
+	if s.file, err = loadFile(o.file, o.lookup); err != nil {
+		return s, err
+	}
+	if s.models, err = modelsOf(s.file, o.lookup); err != nil {
+		return s, err
+	}
+	if s.file != nil {
+		s.tools, err = toolsIn(s.file)
+		return s, err
+	}
+	s.tools = exampleTools(&shop{})
+	s.model, err = builtinModel(o.lookup)
+	return s, err
+}
+
+var errStarting = errors.New("starting")
+
+// dev runs everything in one process until ctx ends: a NATS server, and all services.
+func dev(ctx context.Context, o devOptions, out io.Writer) error {
+	sync, err := embedded.ParseSync(o.sync)
+	if err != nil {
+		return err
+	}
+	setup, err := o.setup()
+	if err != nil {
+		return err
+	}
+	var running atomic.Pointer[worker]
+	health, err := listenAdmin(ctx, o.admin, func(ctx context.Context) error {
+		if w := running.Load(); w != nil {
+			return w.Ready(ctx)
+		}
+		return errStarting
+	})
+	if err != nil {
+		return err
+	}
+	defer health.Close()
+	l, err := startLocal(ctx, localOptions{Dir: o.dir, Listen: o.listen, Sync: sync, Namespace: setup.namespace(),
+		Settings: setup.settings(), Log: o.log})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	w, err := setup.worker(ctx, l)
+	if err != nil {
+		return err
+	}
+	warnings, err := setup.apply(ctx, l, w)
+	if err != nil {
+		w.close()
+		return err
+	}
+	running.Store(w)
+	_, _ = io.WriteString(out, setup.banner(l, health.Addr(), warnings))
+	err = service.All(ctx, w.Run, health.Run)
+	if err == nil {
+		_, _ = fmt.Fprintln(out, "weir dev: stopped; what is open goes on at the next start")
+	}
+	return err
+}
+
+func (s devSetup) namespace() events.Namespace {
+	if s.file == nil {
+		return events.DefaultNamespace
+	}
+	return s.file.Namespace
+}
+
+// settings name the retention in any case, so that the log is kept as long as the services think.
+func (s devSetup) settings() jetstream.Settings {
+	settings := settingsIn(s.file)
+	if settings.Retention == 0 {
+		settings.Retention = config.DefaultRetention
+	}
+	return settings
+}
+
+func (s devSetup) worker(ctx context.Context, l *local) (*worker, error) {
+	keys, err := l.gateKeys()
+	if err != nil {
+		return nil, err
+	}
+	return newWorker(ctx, workerConfig{Dial: l.dial, Key: &l.key, GateKeys: keys, Dev: true, Models: s.models,
+		Tools: s.tools, Pools: settingsIn(s.file).Pools, Retention: retentionIn(s.file), Log: l.opts.Log}, allServices...)
+}
+
+// apply writes what is served to the registry: tools first, then the agents that name them.
+func (s devSetup) apply(ctx context.Context, l *local, w *worker) (warnings []string, err error) {
+	if err := w.Register(ctx); err != nil {
+		return nil, err
+	}
+	conn, err := l.dial(ctx, "dev")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if s.file == nil {
+		return nil, applyExample(ctx, conn, s.model)
+	}
+	report, err := config.Apply(ctx, conn, s.file)
+	return report.Warnings, err
+}
+
+// banner says what there is, and what to type next.
+func (s devSetup) banner(l *local, health string, warnings []string) string {
+	facts := [][2]string{
+		{"NATS", l.server.ClientURL() + ", files in " + filepath.Join(l.opts.Dir, "nats") + ", sync " + l.opts.Sync.String()},
+		{"agents", s.agents()},
+		{"tools", orNone(toolNames(s.tools))},
+		{"gate key", l.key.Public},
+	}
+	if health != "" {
+		facts = append(facts, [2]string{"health", "http://" + health + "/readyz"})
+	}
+	for _, w := range warnings {
+		facts = append(facts, [2]string{"warning", w})
+	}
+	var b strings.Builder
+	b.WriteString("weir dev: all services in one process, for one person: whoever reaches this server may decide\n\n")
+	for _, f := range facts {
+		fmt.Fprintf(&b, "  %-9s %s\n", f[0], f[1])
+	}
+	b.WriteString("\nIn another terminal:\n\n")
+	for _, line := range s.next(l) {
+		b.WriteString("  " + line + "\n")
+	}
+	b.WriteString("\nctrl-c stops it\n")
+	return b.String()
+}
+
+func (s devSetup) agents() string {
+	if s.file == nil {
+		return exampleAgent + " (" + s.model + "), built in: there is no " + defaultFile
+	}
+	var names []string
+	for _, a := range s.file.Agents {
+		names = append(names, a.ID+" ("+a.Model+")")
+	}
+	return orNone(names) + ", from " + s.file.Name
+}
+
+// next are the commands that show what this is about.
+func (s devSetup) next(l *local) []string {
+	server, agentID, prompt := "", exampleAgent, "Refund order 1042"
+	if l.opts.Listen != defaultListen {
+		server = " --server " + l.server.ClientURL()
+	}
+	if s.file != nil {
+		if len(s.file.Agents) == 0 {
+			return []string{"weir doctor" + server}
+		}
+		agentID, prompt = s.file.Agents[0].ID, "…"
+	}
+	return []string{
+		fmt.Sprintf("weir run%s %s %q", server, agentID, prompt),
+		fmt.Sprintf("weir approvals ls%s", server),
+		fmt.Sprintf("weir doctor%s", server),
+		fmt.Sprintf("nats sub '%s'", s.namespace().EveryCall(events.KindAsk)),
+	}
+}
+
+func toolNames(tools []agent.Tool) []string {
+	names := map[string]bool{}
+	for _, t := range tools {
+		names[t.Manifest().ID] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/approval"
+	"github.com/weirkeeper/weir/services/internal/config"
+	"github.com/weirkeeper/weir/services/internal/service"
+	"github.com/weirkeeper/weir/services/planner"
+	"github.com/weirkeeper/weir/services/toolexecutor"
+)
+
+// everyService is the name under which weir serve runs all of them in one process.
+const everyService = "all"
+
+func newServeCommand(a *app) *cobra.Command {
+	var o serveOptions
+	var tied bool
+	cmd := &cobra.Command{
+		Use: "serve SERVICE", Short: "Run one service: planner, approval or tool-executor", Args: cobra.ExactArgs(1),
+		ValidArgs: append(slices.Clone(allServices), everyService),
+		Long: `Run one service, or all of them in one process. Each scales by adding processes. Streams are only verified: make them
+with weir stream provision.
+
+planner        asks the models, which weir.yaml or the environment name
+approval       the gate: decides which calls run, wait or end; needs a key, see weir keys new
+tool-executor  runs released calls of the exec and http tools in weir.yaml; needs the public keys of all gates`,
+		Example: `  weir serve planner
+  weir serve approval --gate-key gate.nk
+  weir serve tool-executor -f weir.yaml --pool billing --gate-public-key U…`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if tied {
+				var cancel context.CancelFunc
+				ctx, cancel = untilInputEnds(ctx, a.in)
+				defer cancel()
+			}
+			o.what, o.lookup, o.log, o.dial = args[0], a.lookup, a.logger(slog.LevelWarn), a.dialService
+			return serve(ctx, o, a.out)
+		},
+	}
+	cmd.Flags().StringVarP(&o.file, "file", "f", "", "file of models and tools (default weir.yaml, if it is there)")
+	cmd.Flags().StringVar(&o.keyFile, "gate-key", "", "nkey seed file with which the gate signs")
+	cmd.Flags().StringSliceVar(&o.gateKeys, "gate-public-key", nil, "public keys of gates whose releases are run")
+	cmd.Flags().StringVar(&o.pool, "pool", "", "pool of the executor (default: each that has tools in the file)")
+	cmd.Flags().DurationVar(&o.retention, "retention", 0, "how long the log keeps runs (default: the file's, else 24h)")
+	cmd.Flags().DurationVar(&o.lease, "lease", 0, "how long a claim is respected once its worker is gone (default 30s)")
+	defineAdmin(cmd.Flags(), &o.admin)
+	defineTied(cmd.Flags(), &tied)
+	return cmd
+}
+
+// dialService connects a service, whose log is kept.
+func (a *app) dialService(ctx context.Context, name string, ns events.Namespace) (*jetstream.Conn, error) {
+	o := a.options()
+	o.Name, o.Log, o.Namespace = name, a.logger(slog.LevelWarn).With("service", name), cmp.Or(o.Namespace, ns)
+	try, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	conn, err := jetstream.Connect(try, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a.where(), err)
+	}
+	return conn, nil
+}
+
+// serveOptions are the flags of weir serve.
+type serveOptions struct {
+	what      string // a service, or all
+	dial      func(ctx context.Context, name string, ns events.Namespace) (*jetstream.Conn, error)
+	file      string
+	keyFile   string   // of the gate
+	gateKeys  []string // public keys of gates
+	pool      string   // of the executor; empty: every pool that has tools in the file
+	retention time.Duration
+	lease     time.Duration
+	admin     string
+	lookup    config.Lookup
+	log       *slog.Logger
+}
+
+// services are those that the argument names.
+func (o serveOptions) services() ([]string, error) {
+	switch {
+	case o.what == everyService:
+		return allServices, nil
+	case slices.Contains(allServices, o.what):
+		return []string{o.what}, nil
+	}
+	return nil, usagef("there is no service %q: use %s or %s", o.what, strings.Join(allServices, ", "), everyService)
+}
+
+// serve runs services until ctx ends. It changes no stream: one that is not as it must be is an error.
+func serve(ctx context.Context, o serveOptions, out io.Writer) error {
+	services, err := o.services()
+	if err != nil {
+		return err
+	}
+	cfg, err := o.config(services)
+	if err != nil {
+		return err
+	}
+	var running atomic.Pointer[worker]
+	health, err := listenAdmin(ctx, o.admin, func(ctx context.Context) error {
+		if w := running.Load(); w != nil {
+			return w.Ready(ctx)
+		}
+		return errStarting
+	})
+	if err != nil {
+		return err
+	}
+	defer health.Close()
+	w, err := newWorker(ctx, cfg, services...)
+	if err != nil {
+		return err
+	}
+	if err := w.Verify(ctx); err != nil {
+		w.close()
+		return err
+	}
+	running.Store(w)
+	_, _ = fmt.Fprintln(out, o.banner(w, health.Addr()))
+	return service.All(ctx, w.Run, health.Run)
+}
+
+// banner says what runs here.
+func (o serveOptions) banner(w *worker, health string) string {
+	var names []string
+	for _, p := range w.parts {
+		name := p.name
+		if p.pool != "" {
+			name += " of pool " + p.pool
+		}
+		names = append(names, name)
+	}
+	text := "weir serve: " + strings.Join(names, ", ")
+	if health != "" {
+		text += "; health on http://" + health + "/readyz"
+	}
+	return text
+}
+
+// config reads what the services need from file, flags and environment.
+func (o serveOptions) config(services []string) (workerConfig, error) {
+	file, err := loadFile(o.file, o.lookup)
+	if err != nil {
+		return workerConfig{}, err
+	}
+	cfg := workerConfig{Retention: retentionIn(file), Lease: o.lease, Pools: settingsIn(file).Pools, Log: o.log}
+	if o.retention > 0 {
+		cfg.Retention = o.retention
+	}
+	ns := namespaceOf(file)
+	cfg.Dial = func(ctx context.Context, name string) (*jetstream.Conn, error) { return o.dial(ctx, name, ns) }
+	if slices.Contains(services, planner.Name) {
+		if cfg.Models, err = modelsOf(file, o.lookup); err != nil {
+			return cfg, err
+		}
+	}
+	if err := o.addKeys(&cfg, services); err != nil {
+		return cfg, err
+	}
+	if slices.Contains(services, toolexecutor.Name) {
+		cfg.Tools, err = o.tools(file)
+	}
+	return cfg, err
+}
+
+// addKeys reads the key of the gate, and the public keys of the gates whose releases count.
+func (o serveOptions) addKeys(cfg *workerConfig, services []string) error {
+	publics := slices.Clone(o.gateKeys)
+	if slices.Contains(services, approval.Name) {
+		if o.keyFile == "" {
+			return usagef("the gate needs a key to sign with: make one with weir keys new FILE, and name it with --gate-key FILE")
+		}
+		key, err := jetstream.LoadKey(o.keyFile)
+		if err != nil {
+			return err
+		}
+		cfg.Key = &key
+		publics = append(publics, key.Public)
+	}
+	if slices.Contains(services, toolexecutor.Name) && len(publics) == 0 {
+		return usagef("an executor needs the public keys of the gates whose releases it may run: --gate-public-key U…")
+	}
+	var err error
+	cfg.GateKeys, err = publicKeys(publics...)
+	return err
+}
+
+// tools are those that this process hosts.
+func (o serveOptions) tools(file *config.File) ([]agent.Tool, error) {
+	tools, err := toolsIn(file)
+	if err != nil {
+		return nil, err
+	}
+	where := "-f names no weir.yaml, and there is none here"
+	if file != nil {
+		where = file.Name
+	}
+	if o.pool != "" {
+		tools, where = toolsOf(tools, o.pool), where+", pool "+o.pool
+	}
+	if len(tools) == 0 {
+		return nil, fmt.Errorf("there are no tools to host (%s)", where)
+	}
+	return tools, nil
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/config"
+	"github.com/weirkeeper/weir/services/models"
+	"github.com/weirkeeper/weir/services/toolexecutor"
+)
+
+// defaultFile is read when it is there and no other file is named.
+const defaultFile = "weir.yaml"
+
+// Variables of the environment that reach models without a weir.yaml.
+const (
+	envModel   = "WEIR_MODEL" // of the built-in agent
+	envKey     = "OPENAI_API_KEY"
+	envBaseURL = "OPENAI_BASE_URL"
+)
+
+// Models of the built-in agent: with a key, and without one.
+const (
+	keyedModel    = "openai/gpt-5-mini"
+	scriptedModel = "scripted/support"
+)
+
+// loadFile reads a weir.yaml. The default file may be missing, then there is none and no error; a named one may not.
+func loadFile(path string, lookup config.Lookup) (*config.File, error) {
+	file, err := config.Load(cmp.Or(path, defaultFile), lookup)
+	if path == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // no file is not an error
+	}
+	return file, err
+}
+
+// modelsOf opens the models of a file, which may be nil, and those that the environment alone reaches.
+func modelsOf(file *config.File, lookup config.Lookup) (*models.Registry, error) {
+	cfg := models.Config{Models: map[string]models.ModelConfig{}}
+	if file != nil {
+		var err error
+		if cfg, err = file.ModelConfig(); err != nil {
+			return nil, err
+		}
+	}
+	if _, ok := cfg.Models["openai"]; !ok {
+		if m, ok := openAI(lookup); ok {
+			cfg.Models["openai"] = m
+		}
+	}
+	return models.New(cfg)
+}
+
+// openAI is the provider that the environment names: OpenAI itself, or a server that speaks like it.
+func openAI(lookup config.Lookup) (models.ModelConfig, bool) {
+	key, _ := lookup(envKey)
+	base, _ := lookup(envBaseURL)
+	m := models.ModelConfig{Provider: "openai", APIKey: key, BaseURL: base}
+	if base != "" && !strings.Contains(base, "://api.openai.com") {
+		m.Provider = "openai-compatible"
+	}
+	return m, key != "" || base != ""
+}
+
+// builtinModel is the model of the built-in agent: the one that the environment names, or the scripted one, which needs
+// no key.
+func builtinModel(lookup config.Lookup) (string, error) {
+	name, _ := lookup(envModel)
+	m, reachable := openAI(lookup)
+	switch {
+	case strings.Contains(name, "/"):
+		return name, nil
+	case name != "":
+		return "openai/" + name, nil
+	case !reachable:
+		return scriptedModel, nil
+	case m.Provider != "openai":
+		return "", fmt.Errorf("%s is set, so name one of that server's models too, for example %s=qwen3", envBaseURL, envModel)
+	}
+	return keyedModel, nil
+}
+
+// toolsIn makes the tools of a file that this process can host: programs and requests.
+func toolsIn(file *config.File) ([]agent.Tool, error) {
+	if file == nil {
+		return nil, nil
+	}
+	var tools []agent.Tool
+	for _, def := range file.Tools {
+		tool, err := toolOf(file, def)
+		if err != nil {
+			return nil, err
+		}
+		tools = append(tools, tool)
+	}
+	return tools, nil
+}
+
+func toolOf(file *config.File, def config.ToolDef) (agent.Tool, error) {
+	if e := def.Exec; e != nil {
+		env, secrets, err := file.Secrets.Environ(*e)
+		if err != nil {
+			return nil, err
+		}
+		return toolexecutor.NewExec(toolexecutor.ExecDef{Manifest: def.Manifest, Command: e.Command, Dir: e.Dir,
+			Env: env, Secrets: secrets})
+	}
+	h := def.HTTP
+	headers, secrets, err := file.Secrets.Headers(h.Headers)
+	if err != nil {
+		return nil, err
+	}
+	return toolexecutor.NewHTTP(toolexecutor.HTTPDef{Manifest: def.Manifest, Method: h.Method, URL: h.URL,
+		Headers: headers, Secrets: secrets, Allow: h.Allow, Timeout: h.Timeout})
+}
+
+// settingsIn are the settings of the streams that a file, which may be nil, asks for.
+func settingsIn(file *config.File) jetstream.Settings {
+	if file == nil {
+		return jetstream.Settings{}
+	}
+	return jetstream.Settings{Retention: file.Retention, AuditRetention: file.AuditRetention,
+		ChunkRetention: file.ChunkRetention, Pools: file.Pools}
+}
+
+// namespaceOf is the namespace that a file, which may be nil, names; empty when it leaves that open.
+func namespaceOf(file *config.File) events.Namespace {
+	if file == nil {
+		return ""
+	}
+	return file.Namespace
+}
+
+// retentionIn is how long the log keeps runs, zero for the default.
+func retentionIn(file *config.File) time.Duration {
+	if file == nil {
+		return 0
+	}
+	return file.Retention
+}
