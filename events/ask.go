@@ -46,8 +46,9 @@ func (k AskKind) Allowed() []Decision {
 		return []Decision{Respond, Decline}
 	case AskEvent:
 		return []Decision{Respond}
+	default: // AskWait: nobody decides it, the gate answers when its timer fires
+		return nil
 	}
-	return nil
 }
 
 // Takes reports whether the ask takes this decision.

@@ -37,15 +37,15 @@ func (r Row) Schema() string { return strings.TrimPrefix(r.Type, TypePrefix) + "
 // New is a pointer to empty data of the event's type.
 func (r Row) New() any { return reflect.New(r.data).Interface() }
 
-func row[T any](name, subject, chain, stream, domain, by, acts, means string) Row {
-	mode := Structured
-	if stream == StreamChunks {
-		mode = Binary
+// row completes a row: the full name of the type, the mode of its stream, and the Go type of its data.
+func row[T any](r Row) Row {
+	r.Type = TypePrefix + r.Type + ".v1"
+	r.Mode = Structured
+	if r.Stream == StreamChunks {
+		r.Mode = Binary
 	}
-	return Row{
-		Type: TypePrefix + name + ".v1", Subject: subject, Chain: chain, Stream: stream, Mode: mode,
-		Domain: domain, By: by, For: acts, Means: means, data: reflect.TypeFor[T](),
-	}
+	r.data = reflect.TypeFor[T]()
+	return r
 }
 
 // Names of signature domains.
@@ -67,56 +67,106 @@ const (
 
 // Catalog is every type of event that Weir knows.
 var Catalog = []Row{
-	row[RunRequested]("run.requested", "in.start.<principal>.<agent>", "", StreamInbox, DomainStart,
-		"clients", "planner", "somebody asks for a run"),
-	row[RunRefused]("run.refused", "note.<principal>.<run>.=run", "", "", "",
-		"planner, gate", "the sender", "a start or cancel did not count"),
-	row[CancelRequested]("cancel.requested", "in.cancel.<principal>.<run>", "", StreamInbox, "",
-		"clients, planner", "gate", "somebody asks for the end of a run or of one call"),
-	row[RunStarted]("run.started", "run.<run>.main.start", chainMain, StreamRuns, "",
-		"planner", "planner", "a run has begun, its definitions pinned"),
-	row[StepFinished]("step.finished", "run.<run>.main.step.<n>", chainMain, StreamRuns, "",
-		"planner", "gate", "one model turn with the calls it asks for"),
-	row[RunCarried]("run.carried", "run.<run>.main.carry.<k>", chainMain, StreamRuns, "",
-		"planner", "nobody", "the state so far, stored again before it ages out"),
-	row[RunEnded]("run.ended", "run.<run>.main.end", chainMain, StreamRuns, "",
-		"planner, gate", "gate, executors", "the run is over"),
-	row[CallHeld]("call.held", "run.<run>.call.<c>.ask", chainCall, StreamRuns, DomainAsk,
-		"gate", "people, any subscriber", "a call waits for a decision"),
-	row[CallAnswered]("call.answered", "run.<run>.call.<c>.answer", chainCall, StreamRuns, DomainAnswer,
-		"gate", "gate", "the decision that counts"),
-	row[CallReleased]("call.released", "run.<run>.call.<c>.go.<pool>.<tool>", chainCall, StreamRuns, DomainGo,
-		"gate", "executors of the pool", "exact bytes may run"),
-	row[CallClaimed]("call.claimed", "run.<run>.call.<c>.claim", chainCall, StreamRuns, "",
-		"executor", "nobody", "a worker starts the call"),
-	row[CallSuspended]("call.suspended", "run.<run>.call.<c>.suspend", chainCall, StreamRuns, "",
-		"executor", "gate", "the tool waits for data, or the call is in doubt"),
-	row[CallFinished]("call.finished", "run.<run>.call.<c>.result", chainCall, StreamRuns, "",
-		"executor, gate", "planner", "the one outcome of a call"),
-	row[VoteCast]("vote.cast", "run.<run>.vote.<c>.<principal>", "", StreamRuns, DomainVote,
-		"gate", "gate", "one of several decisions that a quorum needs"),
-	row[DecisionRequested]("decision.requested", "in.decide.<principal>.<run>.<c>", "", StreamInbox, DomainDecision,
-		"people, programs", "gate", "somebody decides a held call"),
-	row[DecisionRefused]("decision.refused", "run.<run>.refused.<c>.<event>", "", StreamRuns, "",
-		"gate", "the sender", "a decision did not count"),
-	row[OutcomeDelayed]("outcome.delayed", "run.<run>.late.<c>.<event>", "", StreamRuns, "",
-		"executor", "gate", "an outcome came after its chain had gone on"),
-	row[GrantRequested]("grant.requested", "in.grant.<principal>.<grant>", "", StreamInbox, "",
-		"people, programs", "gate", "somebody asks for a standing approval"),
-	row[GrantRevoked]("grant.revoked", "in.grant.<principal>.<grant>", "", StreamInbox, "",
-		"people, programs", "gate", "somebody takes a standing approval back"),
-	row[GrantUsed]("grant.used", "grant.<id>.use.<toolCallId>", chainGrant, StreamRuns, "",
-		"gate", "gate", "a standing approval was used once"),
-	row[TimerSet]("timer.set", "timer.set.<id>", "", StreamTimers, "",
-		"gate", "the server", "a deadline is scheduled"),
-	row[TimerFired]("timer.fired", "timer.fire.<id>", "", StreamTimers, "",
-		"the server", "gate", "a deadline may have passed"),
-	row[Chunk]("chunk.published", "chunk.<run>", "", StreamChunks, "",
-		"planner, gate, executor", "readers", "one piece of what people watch"),
-	row[MessageStored]("message.stored", "thread.<resource>.<thread>.<run>.<k>", "", StreamThreads, "",
-		"planner", "readers", "entries of a conversation"),
-	row[DeliveryAbandoned]("delivery.abandoned", "dead.<service>.<run>", "", StreamDead, "",
-		"planner, gate, executor", "people", "something was given up"),
+	row[RunRequested](Row{
+		Type: "run.requested", Subject: "in.start.<principal>.<agent>", Stream: StreamInbox, Domain: DomainStart,
+		By: "clients", For: "planner", Means: "somebody asks for a run",
+	}),
+	row[RunRefused](Row{
+		Type: "run.refused", Subject: "note.<principal>.<run>.=run",
+		By: "planner, gate", For: "the sender", Means: "a start or cancel did not count",
+	}),
+	row[CancelRequested](Row{
+		Type: "cancel.requested", Subject: "in.cancel.<principal>.<run>", Stream: StreamInbox,
+		By: "clients, planner", For: "gate", Means: "somebody asks for the end of a run or of one call",
+	}),
+	row[RunStarted](Row{
+		Type: "run.started", Subject: "run.<run>.main.start", Chain: chainMain, Stream: StreamRuns,
+		By: "planner", For: "planner", Means: "a run has begun, its definitions pinned",
+	}),
+	row[StepFinished](Row{
+		Type: "step.finished", Subject: "run.<run>.main.step.<n>", Chain: chainMain, Stream: StreamRuns,
+		By: "planner", For: "gate", Means: "one model turn with the calls it asks for",
+	}),
+	row[RunCarried](Row{
+		Type: "run.carried", Subject: "run.<run>.main.carry.<k>", Chain: chainMain, Stream: StreamRuns,
+		By: "planner", For: "nobody", Means: "the state so far, stored again before it ages out",
+	}),
+	row[RunEnded](Row{
+		Type: "run.ended", Subject: "run.<run>.main.end", Chain: chainMain, Stream: StreamRuns,
+		By: "planner, gate", For: "gate, executors", Means: "the run is over",
+	}),
+	row[CallHeld](Row{
+		Type: "call.held", Subject: "run.<run>.call.<c>.ask", Chain: chainCall, Stream: StreamRuns, Domain: DomainAsk,
+		By: "gate", For: "people, any subscriber", Means: "a call waits for a decision",
+	}),
+	row[CallAnswered](Row{
+		Type: "call.answered", Subject: "run.<run>.call.<c>.answer", Chain: chainCall, Stream: StreamRuns, Domain: DomainAnswer,
+		By: "gate", For: "gate", Means: "the decision that counts",
+	}),
+	row[CallReleased](Row{
+		Type: "call.released", Subject: "run.<run>.call.<c>.go.<pool>.<tool>", Chain: chainCall, Stream: StreamRuns, Domain: DomainGo,
+		By: "gate", For: "executors of the pool", Means: "exact bytes may run",
+	}),
+	row[CallClaimed](Row{
+		Type: "call.claimed", Subject: "run.<run>.call.<c>.claim", Chain: chainCall, Stream: StreamRuns,
+		By: "executor", For: "nobody", Means: "a worker starts the call",
+	}),
+	row[CallSuspended](Row{
+		Type: "call.suspended", Subject: "run.<run>.call.<c>.suspend", Chain: chainCall, Stream: StreamRuns,
+		By: "executor", For: "gate", Means: "the tool waits for data, or the call is in doubt",
+	}),
+	row[CallFinished](Row{
+		Type: "call.finished", Subject: "run.<run>.call.<c>.result", Chain: chainCall, Stream: StreamRuns,
+		By: "executor, gate", For: "planner", Means: "the one outcome of a call",
+	}),
+	row[VoteCast](Row{
+		Type: "vote.cast", Subject: "run.<run>.vote.<c>.<principal>", Stream: StreamRuns, Domain: DomainVote,
+		By: "gate", For: "gate", Means: "one of several decisions that a quorum needs",
+	}),
+	row[DecisionRequested](Row{
+		Type: "decision.requested", Subject: "in.decide.<principal>.<run>.<c>", Stream: StreamInbox, Domain: DomainDecision,
+		By: "people, programs", For: "gate", Means: "somebody decides a held call",
+	}),
+	row[DecisionRefused](Row{
+		Type: "decision.refused", Subject: "run.<run>.refused.<c>.<event>", Stream: StreamRuns,
+		By: "gate", For: "the sender", Means: "a decision did not count",
+	}),
+	row[OutcomeDelayed](Row{
+		Type: "outcome.delayed", Subject: "run.<run>.late.<c>.<event>", Stream: StreamRuns,
+		By: "executor", For: "gate", Means: "an outcome came after its chain had gone on",
+	}),
+	row[GrantRequested](Row{
+		Type: "grant.requested", Subject: "in.grant.<principal>.<grant>", Stream: StreamInbox,
+		By: "people, programs", For: "gate", Means: "somebody asks for a standing approval",
+	}),
+	row[GrantRevoked](Row{
+		Type: "grant.revoked", Subject: "in.grant.<principal>.<grant>", Stream: StreamInbox,
+		By: "people, programs", For: "gate", Means: "somebody takes a standing approval back",
+	}),
+	row[GrantUsed](Row{
+		Type: "grant.used", Subject: "grant.<id>.use.<toolCallId>", Chain: chainGrant, Stream: StreamRuns,
+		By: "gate", For: "gate", Means: "a standing approval was used once",
+	}),
+	row[TimerSet](Row{
+		Type: "timer.set", Subject: "timer.set.<id>", Stream: StreamTimers,
+		By: "gate", For: "the server", Means: "a deadline is scheduled",
+	}),
+	row[TimerFired](Row{
+		Type: "timer.fired", Subject: "timer.fire.<id>", Stream: StreamTimers,
+		By: "the server", For: "gate", Means: "a deadline may have passed",
+	}),
+	row[Chunk](Row{
+		Type: "chunk.published", Subject: "chunk.<run>", Stream: StreamChunks,
+		By: "planner, gate, executor", For: "readers", Means: "one piece of what people watch",
+	}),
+	row[MessageStored](Row{
+		Type: "message.stored", Subject: "thread.<resource>.<thread>.<run>.<k>", Stream: StreamThreads,
+		By: "planner", For: "readers", Means: "entries of a conversation",
+	}),
+	row[DeliveryAbandoned](Row{
+		Type: "delivery.abandoned", Subject: "dead.<service>.<run>", Stream: StreamDead,
+		By: "planner, gate, executor", For: "people", Means: "something was given up",
+	}),
 }
 
 var (

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -160,20 +161,22 @@ var lenient = map[string]bool{"call.suspended.v1.json.attempt": true}
 // resolve follows references, the array to its items, and "this or null" to this.
 func (c *fieldCheck) resolve(file string, schema map[string]any) (map[string]any, string) {
 	for {
-		if ref, ok := schema["$ref"].(string); ok {
+		ref, isRef := schema["$ref"].(string)
+		items, isArray := schema["items"].(map[string]any)
+		forms, hasForms := schema["anyOf"].([]any)
+		switch {
+		case isRef:
 			doc, pointer, _ := strings.Cut(ref, "#")
-			if doc != "" {
-				file = doc
-			}
+			file = cmp.Or(doc, file)
 			schema = valueAt(c.load(file), pointer).(map[string]any)
-		} else if items, ok := schema["items"].(map[string]any); ok {
+		case isArray:
 			schema = items
-		} else if forms, ok := schema["anyOf"].([]any); ok {
+		case hasForms:
 			schema = forms[0].(map[string]any)
 			if schema["type"] == "string" || schema["type"] == "boolean" {
 				schema = forms[1].(map[string]any)
 			}
-		} else {
+		default:
 			return schema, file
 		}
 	}
@@ -181,13 +184,12 @@ func (c *fieldCheck) resolve(file string, schema map[string]any) (map[string]any
 
 // jsonFields lists the fields that encoding/json writes; those of an embedded struct count unless they are hidden.
 func jsonFields(data reflect.Type, fields map[string]reflect.StructField) {
-	for i := range data.NumField() {
-		if f := data.Field(i); f.Anonymous {
+	for f := range data.Fields() {
+		if f.Anonymous {
 			jsonFields(f.Type, fields)
 		}
 	}
-	for i := range data.NumField() {
-		f := data.Field(i)
+	for f := range data.Fields() {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous && f.IsExported() && name != "-" {
 			fields[name] = f
 		}

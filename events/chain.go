@@ -218,8 +218,9 @@ func (p *Place) parseMain(part []string) bool {
 		var ok bool
 		p.N, ok = parseCount(part[1])
 		return ok
+	default:
+		return false
 	}
-	return false
 }
 
 func (p *Place) parseCall(part []string) bool {
@@ -239,8 +240,9 @@ func (p *Place) parseCall(part []string) bool {
 		}
 		p.Pool, p.Tool = part[2], part[3]
 		return isToken(p.Pool) && isToken(p.Tool)
+	default:
+		return false
 	}
-	return false
 }
 
 func (p *Place) parseBeside(part []string) bool {

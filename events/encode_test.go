@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/url"
 	"strings"
 	"testing"
@@ -76,9 +77,7 @@ func sameAsSDK(t *testing.T, e Event, b []byte) {
 		t.Fatalf("the SDK refuses %s: %v", b, err)
 	}
 	ext := map[string]any{}
-	for name, v := range e.Extensions {
-		ext[name] = v
-	}
+	maps.Copy(ext, e.Extensions)
 	for name, v := range e.attributes {
 		switch name {
 		case "id", "type", "source", "subject", "time":
@@ -98,13 +97,9 @@ func sameAsSDK(t *testing.T, e Event, b []byte) {
 	}
 	want := view{e.ID, e.Type, source.String(), e.Subject, mediaJSON, e.Time.UTC(), ext, string(e.Data)}
 	got := view{
-		c.ID(), c.Type(), c.Source(), c.Subject(), c.DataContentType(), c.Time().UTC(),
-		map[string]any{},
-		string(c.Data()),
+		c.ID(), c.Type(), c.Source(), c.Subject(), c.DataContentType(), c.Time().UTC(), map[string]any{}, string(c.Data()),
 	}
-	for name, v := range c.Extensions() {
-		got.Ext[name] = v
-	}
+	maps.Copy(got.Ext, c.Extensions())
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("the SDK reads another event:\n%s\n%s", d, b)
 	}

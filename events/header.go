@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 const (
@@ -109,7 +108,7 @@ const upperHex = "0123456789ABCDEF"
 // percentEncode makes a text safe as a header's value: space, double quote, percent and everything outside U+0021 to
 // U+007E become percent-encoded UTF-8 bytes.
 func percentEncode(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return mustEncode(byte(min(r, utf8.RuneSelf))) }) {
+	if !strings.ContainsFunc(s, mustEncode[rune]) {
 		return s
 	}
 	b := make([]byte, 0, len(s)+16)
@@ -123,7 +122,7 @@ func percentEncode(s string) string {
 	return string(b)
 }
 
-func mustEncode(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
+func mustEncode[T byte | rune](c T) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
 
 // percentDecode refuses a malformed escape and a value that is no valid text.
 func percentDecode(s string) (string, error) {

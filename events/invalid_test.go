@@ -12,7 +12,7 @@ import (
 
 func TestB2_7ValidationErrorObject(t *testing.T) {
 	t.Parallel()
-	s := mustCompile(t, `{"type":"object","properties":{"amount":{"type":"number"},
+	s := compile(t, `{"type":"object","properties":{"amount":{"type":"number"},
 		"lines":{"type":"array","items":{"type":"object","properties":{"sku":{"type":"string"}},"required":["sku"]}}},"required":["orderId"]}`)
 	args := `{"apiKey":"k-123","amount":"lots","lines":[{"sku":"a"},{}]}`
 	_, err := Normalize(s, json.RawMessage(args))

@@ -1,6 +1,9 @@
 package events
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Role says who speaks in a message.
 type Role string
@@ -73,13 +76,13 @@ func TextMessage(role Role, text string) Message {
 
 // Text is the text of the message's parts, joined.
 func (m Message) Text() string {
-	var s string
+	var b strings.Builder
 	for _, p := range m.Parts {
 		if p.Type == PartText {
-			s += p.Text
+			b.WriteString(p.Text)
 		}
 	}
-	return s
+	return b.String()
 }
 
 // Prompt is what a start request says: a text or messages.

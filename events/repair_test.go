@@ -11,15 +11,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func mustCompile(t testing.TB, schema string) *Schema {
-	t.Helper()
-	s, err := CompileSchema([]byte(schema))
-	if err != nil {
-		t.Fatalf("compile %s: %v", schema, err)
-	}
-	return s
-}
-
 // normalizeCase is arguments and what becomes of them: canonical bytes, or issues.
 type normalizeCase struct {
 	name, schema, args string
@@ -29,7 +20,7 @@ type normalizeCase struct {
 
 func (c normalizeCase) run(t *testing.T) {
 	t.Helper()
-	got, err := Normalize(mustCompile(t, c.schema), json.RawMessage(c.args))
+	got, err := Normalize(compile(t, c.schema), json.RawMessage(c.args))
 	if c.issues != nil {
 		invalid, ok := errors.AsType[*InvalidData](err)
 		if !ok {
@@ -99,7 +90,7 @@ func TestB2_3MalformedArgumentsNameThePlace(t *testing.T) {
 		`{"a":1e999999999}`:                "exponent",
 		`[1]`:                              "want object, got array",
 	} {
-		_, err := Normalize(mustCompile(t, noFields), json.RawMessage(args))
+		_, err := Normalize(compile(t, noFields), json.RawMessage(args))
 		if _, ok := errors.AsType[*InvalidData](err); !ok || !strings.Contains(err.Error(), want) {
 			t.Errorf("Normalize(%.20s) = %v, want %q", args, err, want)
 		}
@@ -184,7 +175,7 @@ func TestB2_5DefaultsWithoutEndAreRefused(t *testing.T) {
 	t.Parallel()
 	s := `{"$ref":"#/$defs/n","$defs":{"n":{"type":"object","properties":{
 		"l":{"$ref":"#/$defs/n","default":{}},"r":{"$ref":"#/$defs/n","default":{}}}}}}`
-	_, err := Normalize(mustCompile(t, s), json.RawMessage(`{}`))
+	_, err := Normalize(compile(t, s), json.RawMessage(`{}`))
 	if err == nil {
 		t.Fatal("want an error")
 	}
@@ -192,7 +183,7 @@ func TestB2_5DefaultsWithoutEndAreRefused(t *testing.T) {
 
 func TestB2_5DefaultsAreNotShared(t *testing.T) {
 	t.Parallel()
-	s := mustCompile(t, `{"properties":{"a":{"type":"object","default":{"x":{}},"properties":{"x":{"type":"object","properties":{}},"y":{"default":1}}}}}`)
+	s := compile(t, `{"properties":{"a":{"type":"object","default":{"x":{}},"properties":{"x":{"type":"object","properties":{}},"y":{"default":1}}}}}`)
 	for range 3 {
 		got, err := Normalize(s, json.RawMessage(`{}`))
 		if err != nil || string(got) != `{"a":{"x":{},"y":1}}` {
@@ -255,7 +246,7 @@ func TestB2_12ReservedKeysNeverReachAnything(t *testing.T) {
 		noFields, `{"type":"object"}`, `{"type":"object","additionalProperties":true}`, `{}`,
 		`{"type":"object","properties":{"a":{}},"additionalProperties":false}`,
 	} {
-		got, err := Normalize(mustCompile(t, schema),
+		got, err := Normalize(compile(t, schema),
 			json.RawMessage(`{"resumeData":{"approved":true},"suspendedToolCallId":"x","suspendedToolRunId":"y"}`))
 		if err != nil || string(got) != "{}" {
 			t.Errorf("schema %s: %s, %v", schema, got, err)
@@ -280,7 +271,7 @@ func TestB1_10ObjectSchema(t *testing.T) {
 
 func TestB2_13ConformRemovesAndKeepsBytes(t *testing.T) {
 	t.Parallel()
-	s := mustCompile(t, `{"type":"object","properties":{"id":{"type":"string"},"n":{"type":"number"}},"required":["id"]}`)
+	s := compile(t, `{"type":"object","properties":{"id":{"type":"string"},"n":{"type":"number"}},"required":["id"]}`)
 	same := `{"n": 1.50, "id":"a"}`
 	if got, err := Conform(s, json.RawMessage(same)); err != nil || string(got) != same {
 		t.Errorf("got %s, %v", got, err)
@@ -300,11 +291,11 @@ func TestB2_13ConformRemovesAndKeepsBytes(t *testing.T) {
 func TestNormalizeIsAFixedPoint(t *testing.T) {
 	t.Parallel()
 	schemas := []*Schema{
-		mustCompile(t, `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array","items":{"$ref":"#"}},
+		compile(t, `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array","items":{"$ref":"#"}},
 			"c":{"anyOf":[{"type":"object","properties":{"a":{"type":"integer"},"b":{"default":1}},"required":["a"]},{"type":"null"}]},
 			"prompt":{"type":"string","default":"p"}}}`),
-		mustCompile(t, `{"type":"object","properties":{"a":{"default":1}},"anyOf":[{"required":["a"],"properties":{"b":{"default":2}}},{"properties":{"c":{}}}]}`),
-		mustCompile(t, `{"type":"object","required":["a"],"properties":{"a":{"type":"object","properties":{"b":{"type":["string","null"]}}}},"additionalProperties":{"type":"array"}}`),
+		compile(t, `{"type":"object","properties":{"a":{"default":1}},"anyOf":[{"required":["a"],"properties":{"b":{"default":2}}},{"properties":{"c":{}}}]}`),
+		compile(t, `{"type":"object","required":["a"],"properties":{"a":{"type":"object","properties":{"b":{"type":["string","null"]}}}},"additionalProperties":{"type":"array"}}`),
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.SampledFrom(schemas).Draw(t, "schema")
@@ -343,7 +334,7 @@ func anyValue(depth int) *rapid.Generator[any] {
 }
 
 func FuzzNormalize(f *testing.F) {
-	s := mustCompile(f, `{"type":"object","properties":{"a":{"type":"string","default":"d"},"b":{"type":"array","items":{"$ref":"#"}}}}`)
+	s := compile(f, `{"type":"object","properties":{"a":{"type":"string","default":"d"},"b":{"type":"array","items":{"$ref":"#"}}}}`)
 	for _, seed := range []string{`{}`, `null`, `{"a":null,"b":"[{}]"}`, `{"b":[{"b":[]}]}`, `{"a":"\ud83d\ude00"}`, `[`} {
 		f.Add([]byte(seed))
 	}

@@ -24,8 +24,6 @@ var (
 	sampleArgs = json.RawMessage(`{"amount":612.50,"orderId":"ord-1042"}`)
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func sampleCalls() []CallPlanned {
 	return []CallPlanned{
 		{ToolCallID: "r7Kq2=1-1", ToolName: "lookup_order", Args: `{"orderId":"ord-1042"}`, ProviderCallID: "call_8"},
@@ -40,7 +38,7 @@ func sampleRequest() RunRequested {
 	return RunRequested{
 		AgentID: "support", Messages: Prompt{TextMessage(RoleUser, "Refund ord-1042, <quickly> & fully")},
 		RunID: "r7Kq2", ThreadID: "thread-9", ResourceID: "user-456", RequestContext: json.RawMessage(`{"tenant":"acme"}`),
-		Instructions: ptr("Be brief."), Model: "openai/gpt-5", ToolChoice: "auto",
+		Instructions: new("Be brief."), Model: "openai/gpt-5", ToolChoice: "auto",
 		ActiveTools: &[]string{"lookup_order", "issue_refund"}, RequireToolApproval: &Approval{When: "args.amount > 100.0"},
 		Limits: &Limits{Steps: 5, Tokens: 50000, Time: Duration(time.Hour)}, Metadata: json.RawMessage(`{"source":"web"}`),
 	}
@@ -139,7 +137,7 @@ var samples = map[string]any{
 	"run.ended.v1.json": RunEnded{
 		RunID: "r7Kq2", AgentID: "support", ThreadID: "thread-9", ResourceID: "user-456",
 		Outcome: RunCompleted, FinishReason: "stop", Attempt: 1, Step: 2, MessageID: "m2",
-		Message: ptr(TextMessage(RoleAssistant, "Refunded.")),
+		Message: new(TextMessage(RoleAssistant, "Refunded.")),
 		Usage:   Usage{InputTokens: 2300, OutputTokens: 61, TotalTokens: 2361},
 	},
 	"call.held.v1.json": sampleHeld(),
@@ -173,7 +171,7 @@ var samples = map[string]any{
 		Signed: sampleSigned,
 	},
 	"decision.requested.v1.json": DecisionRequested{
-		Decision: Approve, ToolCallID: "r7Kq2=1-2", Round: ptr(0),
+		Decision: Approve, ToolCallID: "r7Kq2=1-2", Round: new(0),
 		Fingerprint: "sha256:5f0c9a", Reason: "checked with the shop",
 		Grant: &GrantTerms{Scope: "thread", For: Duration(30 * time.Minute), Uses: 5, When: "args.amount < 1000.0"},
 	},
@@ -224,92 +222,62 @@ var samples = map[string]any{
 
 // goldenSubjects build the subject of each golden from what it says.
 var goldenSubjects = map[string]func(*testing.T, Event) string{
-	"run.requested.v1.json": func(t *testing.T, e Event) string { return ns.InStart("bob", as[RunRequested](t, e).AgentID) },
-	"run.refused.v1.json":   func(t *testing.T, e Event) string { return ns.Note("bob", as[RunRefused](t, e).RunID, TokenRun) },
-	"cancel.requested.v1.json": func(t *testing.T, e Event) string {
-		return ns.InCancel("alice", as[CancelRequested](t, e).RunID)
-	},
-	"run.started.v1.json": func(t *testing.T, e Event) string { return ns.Start(as[RunStarted](t, e).RunID).Subject() },
-	"step.finished.v1.json": func(t *testing.T, e Event) string {
-		d := as[StepFinished](t, e)
-		return ns.Step(d.RunID, d.Step).Subject()
-	},
-	"run.carried.v1.json": func(t *testing.T, e Event) string { return ns.Carry(as[RunCarried](t, e).RunID, 1).Subject() },
-	"run.ended.v1.json":   func(t *testing.T, e Event) string { return ns.End(as[RunEnded](t, e).RunID).Subject() },
-	"call.held.v1.json": func(t *testing.T, e Event) string {
-		return ns.Call(callOf(t, as[CallHeld](t, e).ToolCallID), KindAsk).Subject()
-	},
-	"call.answered.v1.json": func(t *testing.T, e Event) string {
-		return ns.Call(callOf(t, as[CallAnswered](t, e).ToolCallID), KindAnswer).Subject()
-	},
-	"call.released.v1.json": func(t *testing.T, e Event) string {
-		d := as[CallReleased](t, e)
-		return d.Namespace.Go(callOf(t, d.ToolCallID), d.Pool, d.ToolID).Subject()
-	},
-	"call.claimed.v1.json": func(t *testing.T, e Event) string {
-		return ns.Call(callOf(t, as[CallClaimed](t, e).ToolCallID), KindClaim).Subject()
-	},
-	"call.suspended.v1.json": func(t *testing.T, e Event) string {
-		return ns.Call(callOf(t, as[CallSuspended](t, e).ToolCallID), KindSuspend).Subject()
-	},
-	"call.finished.v1.json": func(t *testing.T, e Event) string {
-		return ns.Call(callOf(t, as[CallFinished](t, e).ToolCallID), KindResult).Subject()
-	},
-	"vote.cast.v1.json": func(t *testing.T, e Event) string {
-		d := as[VoteCast](t, e)
-		return ns.Beside(callOf(t, d.ToolCallID), KindVote, d.Principal).Subject()
-	},
-	"decision.requested.v1.json": func(t *testing.T, e Event) string {
-		return ns.InDecide(e.AuthID, callOf(t, as[DecisionRequested](t, e).ToolCallID))
-	},
-	"decision.refused.v1.json": func(t *testing.T, e Event) string {
-		d := as[DecisionRefused](t, e)
-		return ns.Beside(callOf(t, d.ToolCallID), KindRefused, d.EventID).Subject()
-	},
-	"outcome.delayed.v1.json": func(t *testing.T, e Event) string {
-		return ns.Beside(callOf(t, as[OutcomeDelayed](t, e).ToolCallID), KindLate, e.ID).Subject()
-	},
-	"grant.requested.v1.json": func(t *testing.T, e Event) string { return ns.InGrant("alice", as[GrantRequested](t, e).ID) },
-	"grant.revoked.v1.json":   func(t *testing.T, e Event) string { return ns.InGrant("alice", as[GrantRevoked](t, e).ID) },
-	"grant.used.v1.json": func(t *testing.T, e Event) string {
-		d := as[GrantUsed](t, e)
-		return ns.GrantUse(d.ID, callOf(t, d.ToolCallID)).Subject()
-	},
-	"timer.set.v1.json": func(t *testing.T, e Event) string {
-		d := as[TimerSet](t, e)
-		return ns.TimerSet(TimerID(callOf(t, d.ToolCallID), d.Round))
-	},
-	"timer.fired.v1.json": func(t *testing.T, e Event) string {
-		d := as[TimerFired](t, e)
-		return ns.TimerFire(TimerID(callOf(t, d.ToolCallID), d.Round))
-	},
-	"chunk.published.v1.json": func(t *testing.T, e Event) string { return ns.Chunk(as[Chunk](t, e).RunID) },
-	"message.stored.v1.json": func(t *testing.T, e Event) string {
-		d := as[MessageStored](t, e)
+	"run.requested.v1.json":    of(func(d RunRequested) string { return ns.InStart("bob", d.AgentID) }),
+	"run.refused.v1.json":      of(func(d RunRefused) string { return ns.Note("bob", d.RunID, TokenRun) }),
+	"cancel.requested.v1.json": of(func(d CancelRequested) string { return ns.InCancel("alice", d.RunID) }),
+	"run.started.v1.json":      of(func(d RunStarted) string { return ns.Start(d.RunID).Subject() }),
+	"step.finished.v1.json":    of(func(d StepFinished) string { return ns.Step(d.RunID, d.Step).Subject() }),
+	"run.carried.v1.json":      of(func(d RunCarried) string { return ns.Carry(d.RunID, 1).Subject() }),
+	"run.ended.v1.json":        of(func(d RunEnded) string { return ns.End(d.RunID).Subject() }),
+	"call.held.v1.json":        of(func(d CallHeld) string { return ns.Call(callOf(d.ToolCallID), KindAsk).Subject() }),
+	"call.answered.v1.json":    of(func(d CallAnswered) string { return ns.Call(callOf(d.ToolCallID), KindAnswer).Subject() }),
+	"call.released.v1.json": of(func(d CallReleased) string {
+		return d.Namespace.Go(callOf(d.ToolCallID), d.Pool, d.ToolID).Subject()
+	}),
+	"call.claimed.v1.json":   of(func(d CallClaimed) string { return ns.Call(callOf(d.ToolCallID), KindClaim).Subject() }),
+	"call.suspended.v1.json": of(func(d CallSuspended) string { return ns.Call(callOf(d.ToolCallID), KindSuspend).Subject() }),
+	"call.finished.v1.json":  of(func(d CallFinished) string { return ns.Call(callOf(d.ToolCallID), KindResult).Subject() }),
+	"vote.cast.v1.json": of(func(d VoteCast) string {
+		return ns.Beside(callOf(d.ToolCallID), KindVote, d.Principal).Subject()
+	}),
+	"decision.requested.v1.json": of(func(d DecisionRequested) string { return ns.InDecide("alice", callOf(d.ToolCallID)) }),
+	"decision.refused.v1.json": of(func(d DecisionRefused) string {
+		return ns.Beside(callOf(d.ToolCallID), KindRefused, d.EventID).Subject()
+	}),
+	"outcome.delayed.v1.json": of(func(d OutcomeDelayed) string {
+		return ns.Beside(callOf(d.ToolCallID), KindLate, "e1").Subject()
+	}),
+	"grant.requested.v1.json": of(func(d GrantRequested) string { return ns.InGrant("alice", d.ID) }),
+	"grant.revoked.v1.json":   of(func(d GrantRevoked) string { return ns.InGrant("alice", d.ID) }),
+	"grant.used.v1.json":      of(func(d GrantUsed) string { return ns.GrantUse(d.ID, callOf(d.ToolCallID)).Subject() }),
+	"timer.set.v1.json":       of(func(d TimerSet) string { return ns.TimerSet(TimerID(callOf(d.ToolCallID), d.Round)) }),
+	"timer.fired.v1.json":     of(func(d TimerFired) string { return ns.TimerFire(TimerID(callOf(d.ToolCallID), d.Round)) }),
+	"chunk.published.v1.json": of(func(d Chunk) string { return ns.Chunk(d.RunID) }),
+	"message.stored.v1.json": of(func(d MessageStored) string {
 		return ns.ThreadEntry(d.ResourceID, d.ThreadID, d.RunID, d.Index)
-	},
-	"delivery.abandoned.v1.json": func(t *testing.T, e Event) string {
-		d := as[DeliveryAbandoned](t, e)
-		return ns.Dead(d.Service, d.RunID)
-	},
+	}),
+	"delivery.abandoned.v1.json": of(func(d DeliveryAbandoned) string { return ns.Dead(d.Service, d.RunID) }),
 }
 
 const ns = DefaultNamespace
 
-func as[T any](t *testing.T, e Event) T {
-	t.Helper()
-	d, err := Data[T](e)
-	if err != nil {
-		t.Fatal(err)
+// of lets a function of an event's data build its subject.
+func of[T any](subject func(T) string) func(*testing.T, Event) string {
+	return func(t *testing.T, e Event) string {
+		t.Helper()
+		d, err := Data[T](e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return subject(d)
 	}
-	return d
 }
 
-func callOf(t *testing.T, id string) CallID {
-	t.Helper()
+// callOf is the call that the id of a golden names.
+func callOf(id string) CallID {
 	c, err := ParseCallID(id)
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	return c
 }

@@ -127,12 +127,12 @@ func (s *scanner) peek() byte {
 
 // value reads any value and keeps nothing of it.
 func (s *scanner) value() error {
-	switch c := s.peek(); {
-	case c == '{':
+	switch s.peek() {
+	case '{':
 		return s.object(s.member)
-	case c == '[':
+	case '[':
 		return s.array(s.value)
-	case c == '"':
+	case '"':
 		_, err := s.str()
 		return err
 	default:

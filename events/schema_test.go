@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func compile(t testing.TB, raw string) *Schema {
-	t.Helper()
-	s, err := CompileSchema([]byte(raw))
+func compile(tb testing.TB, schema string) *Schema {
+	tb.Helper()
+	s, err := CompileSchema([]byte(schema))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatalf("compile %s: %v", schema, err)
 	}
 	return s
 }

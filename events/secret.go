@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
@@ -74,10 +75,8 @@ type masker struct{ left int }
 // mask goes down into v with every schema that may speak about it.
 func (m *masker) mask(at []*jsonschema.Schema, v any) any {
 	at = m.spread(nil, at)
-	for _, n := range at {
-		if isSecret(n) {
-			return hidden(v)
-		}
+	if slices.ContainsFunc(at, isSecret) {
+		return hidden(v)
 	}
 	switch v := v.(type) {
 	case map[string]any:

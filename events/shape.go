@@ -368,7 +368,11 @@ func isDateTime(b []byte) bool {
 	if month < 1 || month > 12 || day < 1 || num(11) > 23 || num(14) > 59 || num(17) > 59 {
 		return false
 	}
-	if leap := num(2)%4 == 0 && num(2) != 0; day > daysOf[month] && !(leap && month == 2 && day == 29) {
+	last := daysOf[month]
+	if leap := num(2)%4 == 0 && num(2) != 0; leap && month == 2 {
+		last++
+	}
+	if day > last {
 		return false
 	}
 	fraction := b[len(form) : len(b)-1]

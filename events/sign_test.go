@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-func testKey(t testing.TB, name string) (Key, Keys) {
-	t.Helper()
+func testKey(tb testing.TB, name string) (Key, Keys) {
+	tb.Helper()
 	seed := bytes.Repeat([]byte(name), ed25519.SeedSize)[:ed25519.SeedSize]
 	private := ed25519.NewKeyFromSeed(seed)
 	k := Key{Public: "U" + name, Private: private}

@@ -128,8 +128,9 @@ func NewState(e Event) (*State, error) {
 		st := d.State
 		st.MainSeq, st.Carries = e.Seq, e.Place.N
 		return &st, nil
+	default:
+		return nil, fmt.Errorf("%w: a run begins with start or carry, not %s", ErrOutOfOrder, e.Place.Kind)
 	}
-	return nil, fmt.Errorf("%w: a run begins with start or carry, not %s", ErrOutOfOrder, e.Place.Kind)
 }
 
 func stateOf(d RunStarted, e Event) *State {
@@ -171,8 +172,9 @@ func (s *State) Apply(e Event) error {
 		return nil
 	case KindResult:
 		return s.applyResult(e)
+	default:
+		return nil
 	}
-	return nil
 }
 
 func (s *State) applyStep(e Event) error {
