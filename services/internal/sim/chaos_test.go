@@ -96,7 +96,8 @@ type chaos struct {
 	mu  sync.Mutex
 	rng *rand.Rand
 
-	faults  bool // under the lock: faults happen
+	faults  bool            // under the lock: faults happen
+	ignored map[string]bool // under the lock: runs whose asks nobody answers
 	copies  []*Copy
 	respawn sync.WaitGroup
 }
@@ -110,11 +111,12 @@ const (
 )
 
 func newChaos(t *testing.T, seed int64) *chaos {
-	c := &chaos{t: t, rng: rand.New(rand.NewPCG(uint64(seed), 1)), faults: true}
+	c := &chaos{t: t, rng: rand.New(rand.NewPCG(uint64(seed), 1)), faults: true, ignored: map[string]bool{}}
 	c.w = New(t, Options{
 		Point: c.point,
 		Tools: c.tools(),
-		Gate:  func(g *approval.Config) { g.Expires = 20 * time.Minute },
+		Gate:  func(g *approval.Config) { g.Expires, g.Sweep = 20*time.Minute, time.Minute },
+		Plan:  func(p *planner.Config) { p.Sweep = time.Minute },
 		Conn: func(o *jetstream.Options) {
 			o.Hooks.LoseReply = func(string) bool { return c.chance(loseChance) }
 		},
@@ -269,6 +271,9 @@ func (c *chaos) settle() int {
 func (c *chaos) settleRun(run string) {
 	subjects, err := c.w.Conn().Subjects(c.t.Context(), c.w.Conn().Namespace().CallsOf(run))
 	c.w.must(err)
+	c.mu.Lock()
+	ignored := c.ignored[run]
+	c.mu.Unlock()
 	seen := map[string]bool{}
 	for _, subject := range subjects {
 		p, err := events.ParsePlace(subject)
@@ -282,6 +287,9 @@ func (c *chaos) settleRun(run string) {
 		}
 		ask, err := events.Data[events.CallHeld](last)
 		c.w.must(err)
+		if ask.Kind == events.AskApproval && ignored {
+			continue // it expires
+		}
 		c.w.Decide("alice", events.DecisionRequested{Decision: events.Decline, ToolCallID: ask.ToolCallID,
 			Fingerprint: ask.Fingerprint, Reason: "the end of the test"})
 	}
@@ -293,6 +301,12 @@ func (c *chaos) client() {
 	run, err := c.w.TryRequest("refund order 42")
 	if err != nil {
 		return // the server was away: nothing was accepted
+	}
+	if c.pick(8) == 0 {
+		c.mu.Lock()
+		c.ignored[run] = true
+		c.mu.Unlock()
+		return
 	}
 	cancelAt := -1
 	if c.pick(4) == 0 {

@@ -32,7 +32,7 @@ const (
 	// racers are the rounds of one world that run side by side.
 	racers = 50
 	// deadline of the asks, at which all deciders meet.
-	deadline = 10 * time.Second
+	deadline = 5 * time.Second
 )
 
 // TestRaces lets 16 deciders meet at one ask through two gates: approve, decline, expiry and cancel at once. One of
@@ -102,10 +102,10 @@ func newMeet(t *testing.T, seed int, tally *tally, o Options) *meet {
 
 func principal(i int) string { return fmt.Sprintf("p%02d", i) }
 
-// stall holds a gate back between the look at an ask and the append that follows it. Its steps are coarse, so that
+// stall holds a gate back between what it has read and the append that follows it. The steps are coarse, so that
 // several handlers go on at the same moment of fake time.
 func (m *meet) stall(name string, _ *Copy) {
-	if name == "answer.before" || name == "result.before" {
+	if name == "answer.before" || name == "result.before" || name == "end.before" {
 		m.w.pause(time.Duration(m.pick(4)) * 100 * time.Millisecond)
 	}
 }
@@ -151,15 +151,27 @@ func (m *meet) race(n int) {
 	m.w.Check(true)
 }
 
-// awaitNoEntries waits until the bucket of suspended runs is empty: entries follow the ends of their runs.
+// awaitNoEntries waits until no run counts as suspended: entries follow the ends of their runs. What is still there in
+// the end is for Check to tell.
 func (m *meet) awaitNoEntries() {
-	for end := time.Now().Add(patience); time.Now().Before(end); m.w.pause(100 * time.Millisecond) {
-		keys, err := m.w.Conn().ListSuspended(m.w.T.Context(), "", "", "")
-		m.w.must(err)
-		if len(keys) == 0 {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); m.w.pause(100 * time.Millisecond) {
+		if m.entries() == 0 {
 			return
 		}
 	}
+}
+
+func (m *meet) entries() int {
+	keys, err := m.w.Conn().ListSuspended(m.w.T.Context(), "", "", "")
+	m.w.must(err)
+	n := 0
+	for _, key := range keys {
+		if _, _, err := m.w.Conn().Snapshot(m.w.T.Context(), key); !errors.Is(err, jetstream.ErrNotFound) {
+			m.w.must(err)
+			n++
+		}
+	}
+	return n
 }
 
 // meeting is one round.
@@ -170,6 +182,7 @@ type meeting struct {
 	ask   events.CallHeld
 	moves []move
 	end   events.RunEnded
+	until time.Time // when everybody must have been told
 }
 
 // move is what one principal does.
@@ -200,6 +213,7 @@ func (r *meeting) run() {
 	}
 	wg.Wait()
 	r.end = r.w.AwaitEnd(r.id, patience)
+	r.until = time.Now().Add(2 * time.Minute)
 }
 
 func (r *meeting) send(m *move) {
@@ -220,8 +234,8 @@ func (r *meeting) send(m *move) {
 // check demands one winner, and that everybody else was told who it was: in a note, and in the log.
 func (r *meeting) check() {
 	chain := r.chain()
-	if len(chain) < 3 {
-		r.w.T.Errorf("%s: the chain ends with %d facts", r.call, len(chain))
+	if len(chain) < 2 {
+		r.w.T.Errorf("%s: nothing follows the ask", r.call)
 		return
 	}
 	won := chain[1]
@@ -312,7 +326,7 @@ func (r *meeting) checkCancel(m move) {
 }
 
 func (r *meeting) awaitNote(m move) {
-	for end := time.Now().Add(patience); time.Now().Before(end); r.w.pause(50 * time.Millisecond) {
+	for ; time.Now().Before(r.until); r.w.pause(50 * time.Millisecond) {
 		if len(r.told(m.id)) > 0 {
 			return
 		}
