@@ -158,7 +158,20 @@ func TestModelsOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if f, err = Parse("weir.yaml", []byte("models: {openai: {apiKey: '${OPENAI_API_KEY}'}}"), nil); err != nil {
+}
+
+// TestModelsWithoutKeys: a key that is not set matters to those who use it.
+func TestModelsWithoutKeys(t *testing.T) {
+	t.Parallel()
+	f, err := Load(filepath.Join("testdata", "weir.yaml"), func(string) (string, bool) { return "", false })
+	if err != nil || len(f.Warnings) != 1 {
+		t.Fatalf("warnings %v, error %v", f.Warnings, err)
+	}
+	if cfg, err := f.ModelConfig(); err != nil || len(cfg.Models) != 0 {
+		t.Errorf("models = %v, %v", cfg, err)
+	}
+	text := "models: {openai: {apiKey: '${OPENAI_API_KEY}'}}\nagents: {a: {model: openai/gpt-5}}"
+	if f, err = Parse("weir.yaml", []byte(text), nil); err != nil {
 		t.Fatal(err)
 	}
 	_, err = f.ModelConfig()

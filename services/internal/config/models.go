@@ -27,20 +27,32 @@ type Model struct {
 	Playbook json.RawMessage   // what a scripted model follows
 }
 
-// ModelConfig is what package models needs, secrets included. A variable that is not set is an error.
+// ModelConfig is what package models needs, secrets included. A variable that is not set is an error when an agent of
+// the file uses its model; a model that none uses is left out.
 func (f *File) ModelConfig() (models.Config, error) {
 	cfg := models.Config{Models: make(map[string]models.ModelConfig, len(f.Models))}
 	for _, m := range f.Models {
 		key, errKey := f.Secrets.Expand(m.APIKey)
 		headers, _, errHeaders := f.Secrets.Headers(m.Headers)
 		if err := errors.Join(errKey, errHeaders); err != nil {
-			return models.Config{}, err
+			if f.uses(m.ID) {
+				return models.Config{}, err
+			}
+			continue
 		}
 		c := m.config()
 		c.APIKey, c.Headers = key, headers
 		cfg.Models[m.ID] = c
 	}
 	return cfg, nil
+}
+
+// uses tells whether an agent's model is reached by an entry for it or for its provider.
+func (f *File) uses(id string) bool {
+	return slices.ContainsFunc(f.Agents, func(a events.AgentDef) bool {
+		provider, _, _ := strings.Cut(a.Model, "/")
+		return a.Model == id || provider == id
+	})
 }
 
 // config is all but the secrets.
