@@ -35,7 +35,11 @@ func (s *Service) onCancel(ctx context.Context, d jetstream.Delivery, in events.
 	case err == nil && head.Place.Kind == events.KindEnd:
 		return s.alreadyEnded(ctx, d, in, head)
 	}
-	return s.endRun(ctx, in.Run, cause)
+	end, ours, err := s.closeRun(ctx, in.Run, cause)
+	if err != nil || ours || end.ID == "" {
+		return err
+	}
+	return s.alreadyEnded(ctx, d, in, end) // the run came to another end while its calls were closed
 }
 
 // alreadyEnded tells the sender of a cancel that the run is over, unless it was this cancel that ended it.
@@ -50,9 +54,16 @@ func (s *Service) alreadyEnded(ctx context.Context, d jetstream.Delivery, in eve
 	return s.noteOnly(ctx, d, in, events.Errorf(events.CodeRunEnded, "run %s is over: %s", in.Run, data.Outcome))
 }
 
-// endRun ends a run that may have open calls: the calls first, then the run. It reads the run's head before it looks
-// at the calls, so a step that comes in between refuses the end, and its calls are closed in the next round.
+// endRun is closeRun for whoever has nobody to tell how the run ended.
 func (s *Service) endRun(ctx context.Context, id string, cause events.CancelCause) error {
+	_, _, err := s.closeRun(ctx, id, cause)
+	return err
+}
+
+// closeRun ends a run that may have open calls: the calls first, then the run. It reads the run's head before it looks
+// at the calls, so a step that comes in between refuses the end, and its calls are closed in the next round. It returns
+// the run's end, whether it is ours or that of somebody who was first; none when the run has aged out.
+func (s *Service) closeRun(ctx context.Context, id string, cause events.CancelCause) (events.Event, bool, error) {
 	for {
 		head, err := s.conn.Last(ctx, s.ns.MainOf(id))
 		switch {
@@ -62,19 +73,19 @@ func (s *Service) endRun(ctx context.Context, id string, cause events.CancelCaus
 			cause.End, cause.Code, cause.Reason = events.RunFailed, events.CodeTampering, "the run's record was tampered with"
 			head.Place = s.ns.End(id)
 		case err != nil:
-			return fmt.Errorf("read head of %s: %w", id, err)
+			return events.Event{}, false, fmt.Errorf("read head of %s: %w", id, err)
 		case head.Place.Kind == events.KindEnd:
-			return nil
+			return head, false, nil
 		}
 		if err := s.closeCalls(ctx, head, cause); err != nil {
-			return err
+			return events.Event{}, false, err
 		}
 		last, ours, err := s.add(ctx, s.ns.End(id), head, s.endOf(ctx, id, cause))
 		if err != nil {
-			return ignoreGone(err)
+			return events.Event{}, false, ignoreGone(err)
 		}
 		if ours || last.Place.Kind == events.KindEnd {
-			return s.showEnd(ctx, last)
+			return last, ours, s.showEnd(ctx, last)
 		}
 	}
 }

@@ -377,10 +377,13 @@ func (s *Service) tooLate(ctx context.Context, d jetstream.Delivery, in events.I
 	if counted != nil && counted.EventID == d.Event.ID {
 		return nil // this decision is the one that counts, delivered again
 	}
-	return s.refuseLate(ctx, d, in, call, counted)
+	return s.refuseLate(ctx, d, in, last, counted)
 }
 
-func (s *Service) refuseLate(ctx context.Context, d jetstream.Delivery, in events.Inbox, call events.CallID, counted *events.CallAnswered) error {
+// refuseLate says what came before a decision: the answer that counted, the end of the run, or the cancel that is about
+// to end it.
+func (s *Service) refuseLate(ctx context.Context, d jetstream.Delivery, in events.Inbox, last events.Event, counted *events.CallAnswered) error {
+	call := last.Place.CallID()
 	if counted != nil {
 		e := events.Errorf(events.CodeAlreadyDecided, "call %s was already decided: %s by %s", call, counted.Decision,
 			orDefault(counted.Principal, "its deadline"))
@@ -395,10 +398,21 @@ func (s *Service) refuseLate(ctx context.Context, d jetstream.Delivery, in event
 		return s.refuse(ctx, d, in, call, events.Errorf(events.CodeRunEnded, "run %s is over", call.Run))
 	case !errors.Is(err, jetstream.ErrNotFound):
 		return err
+	case cancelled(last):
+		return s.refuse(ctx, d, in, call, events.Errorf(events.CodeRunEnded, "call %s was cancelled", call))
 	}
 	e := events.Errorf(events.CodeNotFound, "call %s waits for no decision", call)
 	e.What = "call"
 	return s.refuse(ctx, d, in, call, e)
+}
+
+// cancelled reports whether a call has ended because it, or its run, was cancelled.
+func cancelled(last events.Event) bool {
+	if last.Place.Kind != events.KindResult {
+		return false
+	}
+	d, err := events.Data[events.CallFinished](last)
+	return err == nil && d.Outcome == events.OutcomeCancelled
 }
 
 // refuse records a decision that does not count and tells its sender why. The call stays as it was.
