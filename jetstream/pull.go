@@ -69,6 +69,9 @@ type loop struct {
 	failures map[uint64]int // by sequence, of what failed in this process
 	ackWait  time.Duration
 	handlers sync.WaitGroup
+	resting  int           // goroutines of handlers that have nothing to do
+	spare    chan *held    // hands a message to one of them
+	closing  chan struct{} // closed when no message starts any more
 }
 
 func newLoop(c *Conn, store, consumer string, h Handler) *loop {
@@ -79,6 +82,7 @@ func newLoop(c *Conn, store, consumer string, h Handler) *loop {
 		next:   c.api + "CONSUMER.MSG.NEXT." + stream + "." + consumer,
 		inbox:  c.nc.NewInbox(), look: make(chan struct{}, 1), busy: make(chan struct{}, 1),
 		held: map[*held]bool{}, failures: map[uint64]int{}, ackWait: defaultAckWait,
+		spare: make(chan *held), closing: make(chan struct{}),
 	}
 }
 
@@ -98,7 +102,7 @@ func (l *loop) run(ctx context.Context) error {
 
 	err = l.watch(ctx)
 	l.conn.parts.trouble.clear(l.name())
-	if late := l.drain(sub, cancelWork); err == nil {
+	if late := l.drain(ctx, sub, cancelWork); err == nil {
 		err = late
 	}
 	stopBeats()
@@ -236,7 +240,7 @@ func (l *loop) receive(work context.Context, msg *nats.Msg) {
 	}
 	meta, err := msg.Metadata()
 	if err != nil {
-		l.conn.log.Warn("not a delivery", "consumer", l.name(), "subject", msg.Subject)
+		l.conn.log.WarnContext(work, "not a delivery", "consumer", l.name(), "subject", msg.Subject)
 		return
 	}
 	m := &held{msg: msg, seq: meta.Sequence.Stream, attempt: int(meta.NumDelivered), stored: meta.Timestamp.UTC()} //nolint:gosec // a count
@@ -252,7 +256,11 @@ func (l *loop) receive(work context.Context, msg *nats.Msg) {
 		l.waiting = append(l.waiting, m)
 	} else {
 		l.running++
-		l.handlers.Go(func() { l.work(work, m) })
+		select {
+		case l.spare <- m:
+		default:
+			l.handlers.Go(func() { l.work(work, m) })
+		}
 	}
 	l.pull()
 }
@@ -279,11 +287,35 @@ func (l *loop) status(code string, msg *nats.Msg) {
 	}
 }
 
-// work handles m and then what waits, until nothing does.
+// work handles m and then what waits, and then rests until more comes: a goroutine that is used again has its stack.
 func (l *loop) work(ctx context.Context, m *held) {
 	for m != nil {
 		l.handle(ctx, m)
-		m = l.done(m)
+		if m = l.done(m); m == nil {
+			m = l.rest()
+		}
+	}
+}
+
+// rest waits for a message. Nil means that enough goroutines rest already, or that the loop closes.
+func (l *loop) rest() *held {
+	l.mu.Lock()
+	if l.stopped || l.resting >= l.h.Concurrency {
+		l.mu.Unlock()
+		return nil
+	}
+	l.resting++
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		l.resting--
+		l.mu.Unlock()
+	}()
+	select {
+	case m := <-l.spare:
+		return m
+	case <-l.closing:
+		return nil
 	}
 }
 
@@ -332,11 +364,12 @@ func (l *loop) sign() bool {
 }
 
 // drain lets handlers finish and gives back the rest.
-func (l *loop) drain(sub *nats.Subscription, cancelWork func()) error {
+func (l *loop) drain(ctx context.Context, sub *nats.Subscription, cancelWork func()) error {
 	l.mu.Lock()
 	l.stopped = true
 	l.mu.Unlock()
-	l.flush()             // what is on its way comes in, because nothing more is asked for
+	close(l.closing)
+	l.flush(ctx)             // what is on its way comes in, because nothing more is asked for
 	_ = sub.Unsubscribe() // and takes our requests away, so that what we give back does not come to us
 	l.giveBack()
 
@@ -350,7 +383,7 @@ func (l *loop) drain(sub *nats.Subscription, cancelWork func()) error {
 		cancelWork()
 		err = wait(finished, stopGrace)
 	}
-	l.flush()
+	l.flush(ctx)
 	return err
 }
 
@@ -367,11 +400,11 @@ func (l *loop) giveBack() {
 
 // flush waits until the server has had what was sent and we have what it sent before. Should it fail, something is
 // delivered once more.
-func (l *loop) flush() {
+func (l *loop) flush(ctx context.Context) {
 	if !l.conn.nc.IsConnected() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushGrace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushGrace)
 	defer cancel()
 	_ = l.conn.nc.FlushWithContext(ctx)
 }
