@@ -273,7 +273,7 @@ func (c *Conn) Closed() <-chan struct{} { return c.closed }
 func (c *Conn) Health() error {
 	select {
 	case <-c.closed:
-		return fmt.Errorf("%w: connection closed: %v", ErrUnavailable, c.nc.LastError())
+		return fmt.Errorf("%w: connection closed: %w", ErrUnavailable, cmp.Or(c.nc.LastError(), nats.ErrConnectionClosed))
 	default:
 	}
 	if err := c.ops.replies(); err != nil {

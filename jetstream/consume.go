@@ -78,27 +78,33 @@ func (h Handler) withDefaults() Handler {
 	return h
 }
 
-// errAgain is [Later].
-type errAgain struct{ after time.Duration }
+// againError is [Later].
+type againError struct{ after time.Duration }
 
-func (e errAgain) Error() string { return "not now: again in " + e.after.String() }
+func (e againError) Error() string { return "not now: again in " + e.after.String() }
 
-// errFinal is [Final].
-type errFinal struct{ cause error }
+// finalError is [Final].
+type finalError struct{ cause error }
 
-func (e errFinal) Error() string { return e.cause.Error() }
-func (e errFinal) Unwrap() error { return e.cause }
+func (e finalError) Error() string { return e.cause.Error() }
+func (e finalError) Unwrap() error { return e.cause }
 
 // Final makes err the last word on a message: it is given to people at once and never delivered again.
 func Final(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errFinal{err}
+	return finalError{err}
 }
 
 // Later puts a message off: it is delivered again after d, and nothing has failed.
-func Later(d time.Duration) error { return errAgain{max(d, 0)} }
+func Later(d time.Duration) error { return againError{max(d, 0)} }
+
+// IsLater reports whether a handler has put its message off.
+func IsLater(err error) bool {
+	_, ok := errors.AsType[againError](err)
+	return ok
+}
 
 // Consume hands the messages of a durable to h, until the context of the function that it returns ends; then it stops
 // pulling, gives back what has not started, lets handlers finish within h.Drain and returns nil. Order is not promised.
@@ -186,7 +192,7 @@ func (l *loop) guarded(ctx context.Context, f func(context.Context) error) (err 
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("handler panicked: %v", p)
-			l.conn.log.Error("handler panicked", "consumer", l.name(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			l.conn.log.ErrorContext(ctx, "handler panicked", "consumer", l.name(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
 	return f(ctx)
@@ -194,8 +200,8 @@ func (l *loop) guarded(ctx context.Context, f func(context.Context) error) (err 
 
 // settle ends a message according to what its handler said.
 func (l *loop) settle(ctx context.Context, m *held, d Delivery, err error) {
-	again, isAgain := errors.AsType[errAgain](err)
-	_, isFinal := errors.AsType[errFinal](err)
+	again, isAgain := errors.AsType[againError](err)
+	_, isFinal := errors.AsType[finalError](err)
 	switch {
 	case err == nil:
 		l.ack(m)
@@ -206,7 +212,7 @@ func (l *loop) settle(ctx context.Context, m *held, d Delivery, err error) {
 	case ctx.Err() != nil: // stopped in the middle: another process goes on at once
 		l.nak(m, 0)
 	case isFault(err):
-		l.conn.log.Warn("handler waits for a store", "consumer", l.name(), "subject", d.Subject, "error", err)
+		l.conn.log.WarnContext(ctx, "handler waits for a store", "consumer", l.name(), "subject", d.Subject, "error", err)
 		l.nak(m, jitter(faultBackoff))
 	default:
 		l.fail(ctx, m, d, err)
@@ -221,7 +227,7 @@ func isFault(err error) bool {
 
 func (l *loop) fail(ctx context.Context, m *held, d Delivery, err error) {
 	failures := l.count(m.seq)
-	l.conn.log.Warn("handler failed", "consumer", l.name(), "subject", d.Subject, "attempt", d.Attempt, "error", err)
+	l.conn.log.WarnContext(ctx, "handler failed", "consumer", l.name(), "subject", d.Subject, "attempt", d.Attempt, "error", err)
 	if failures >= l.h.MaxAttempts || d.Attempt >= l.h.MaxAttempts && failures >= min(sureFailures, l.h.MaxAttempts) {
 		l.giveUp(ctx, m, d, err)
 		return
@@ -235,7 +241,7 @@ func (l *loop) giveUp(ctx context.Context, m *held, d Delivery, cause error) {
 	if l.h.Abandon != nil {
 		err := l.guarded(ctx, func(ctx context.Context) error { return l.h.Abandon(ctx, d, cause) })
 		if err != nil {
-			l.conn.log.Error("delivery could not be abandoned", "consumer", l.name(), "subject", d.Subject, "error", err)
+			l.conn.log.ErrorContext(ctx, "delivery could not be abandoned", "consumer", l.name(), "subject", d.Subject, "error", err)
 			l.nak(m, backoff(d.Attempt))
 			return
 		}
@@ -249,7 +255,7 @@ func (l *loop) settleMalformed(ctx context.Context, m *held, d Delivery, cause e
 		return
 	}
 	err := l.guarded(ctx, func(ctx context.Context) error { return l.h.Malformed(ctx, d, m.msg.Data, cause) })
-	if _, isFinal := errors.AsType[errFinal](err); isFinal {
+	if _, isFinal := errors.AsType[finalError](err); isFinal {
 		l.bury(ctx, m, d, cause)
 		return
 	}
@@ -268,11 +274,11 @@ func (l *loop) bury(ctx context.Context, m *held, d Delivery, cause error) {
 		letter.Payload, letter.Base64 = base64.StdEncoding.EncodeToString(m.msg.Data), true
 	}
 	if err := l.conn.buryMsg(ctx, l.origin, letter, m.msg.Header); err != nil {
-		l.conn.log.Error("dead letter could not be stored", "consumer", l.name(), "subject", d.Subject, "error", err)
+		l.conn.log.ErrorContext(ctx, "dead letter could not be stored", "consumer", l.name(), "subject", d.Subject, "error", err)
 		l.nak(m, backoff(d.Attempt))
 		return
 	}
-	l.conn.log.Error("delivery given up", "consumer", l.name(), "subject", d.Subject, "attempts", d.Attempt, "error", cause)
+	l.conn.log.ErrorContext(ctx, "delivery given up", "consumer", l.name(), "subject", d.Subject, "attempts", d.Attempt, "error", cause)
 	l.ack(m)
 }
 

@@ -149,7 +149,7 @@ func (c *Conn) Redrive(ctx context.Context, letter DeadLetter) (seq uint64, err 
 
 // Payload is what was given up, as it came.
 func (c *Conn) Payload(ctx context.Context, letter DeadLetter) ([]byte, error) {
-	body := []byte(letter.DeliveryAbandoned.Payload)
+	body := []byte(letter.Payload)
 	if letter.DataRef != "" {
 		var err error
 		if body, err = c.Blob(ctx, letter.DataRef); err != nil {

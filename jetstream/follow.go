@@ -39,7 +39,7 @@ func (c *Conn) Follow(ctx context.Context, run string, after uint64, o *FollowOp
 		poll = o.Poll
 	}
 	return func(yield func(events.Chunk, error) bool) {
-		f, err := c.parts.feeds.join(c, run)
+		f, err := c.parts.feeds.join(c, run) //nolint:contextcheck // a feed outlives the reader that begins it
 		if err != nil {
 			yield(events.Chunk{}, fmt.Errorf("follow run %s: %w", run, err))
 			return
@@ -77,10 +77,12 @@ func (r *reader) run(ctx context.Context) error {
 		if err == nil {
 			err = r.take(ctx)
 		}
-		if r.over || ctx.Err() != nil {
+		switch {
+		case r.over:
 			return nil
-		}
-		if err != nil && !isOutage(err) {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !isOutage(err):
 			return err
 		}
 		behind = err != nil
@@ -170,7 +172,7 @@ func (r *reader) show(m directMsg, oldest uint64) error {
 	}
 	if err != nil {
 		r.cursor = m.seq
-		return nil
+		return nil //nolint:nilerr // see above
 	}
 	return r.emit(ch)
 }
@@ -199,6 +201,7 @@ func (r *reader) repeated(ch events.Chunk) bool {
 	switch ch.Type {
 	case events.ChunkTextDelta, events.ChunkReasoningDelta, events.ChunkToolInputDelta, events.ChunkToolOutput:
 		return false
+	default: // shows a fact
 	}
 	if ch.ID == "" {
 		return false

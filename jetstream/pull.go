@@ -369,7 +369,7 @@ func (l *loop) drain(ctx context.Context, sub *nats.Subscription, cancelWork fun
 	l.stopped = true
 	l.mu.Unlock()
 	close(l.closing)
-	l.flush(ctx)             // what is on its way comes in, because nothing more is asked for
+	l.flush(ctx)          // what is on its way comes in, because nothing more is asked for
 	_ = sub.Unsubscribe() // and takes our requests away, so that what we give back does not come to us
 	l.giveBack()
 

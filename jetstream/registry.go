@@ -175,7 +175,7 @@ func (c *Conn) KeepAlive(ctx context.Context, live events.Live) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, liveEvery)
 		if err := c.PutLive(try, live); err != nil && ctx.Err() == nil {
-			c.log.Warn("live key not renewed", "service", live.Service, "id", live.ID, "error", err)
+			c.log.WarnContext(ctx, "live key not renewed", "service", live.Service, "id", live.ID, "error", err)
 		}
 		cancel()
 		select {
@@ -184,7 +184,7 @@ func (c *Conn) KeepAlive(ctx context.Context, live events.Live) error {
 			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveEvery)
 			defer cancel()
 			if err := c.bucket(events.BucketRegistry).remove(bye, events.LiveKey(live.Service, live.ID), 0); err != nil {
-				c.log.Debug("live key not removed", "service", live.Service, "id", live.ID, "error", err)
+				c.log.DebugContext(ctx, "live key not removed", "service", live.Service, "id", live.ID, "error", err)
 			}
 			return nil
 		}

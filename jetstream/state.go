@@ -44,6 +44,7 @@ func (c *Conn) mainFacts(ctx context.Context, head events.Event) ([]events.Event
 		if facts[0].ID != "" { // whatever aged out is older, so nothing after it has
 			return append(facts, head), nil
 		}
+	default: // the end: how many steps and carries came before, only the log knows
 	}
 	return c.walk(ctx, head)
 }

@@ -95,7 +95,7 @@ func TestOptionsWinOverConfig(t *testing.T) {
 	if err == nil {
 		t.Error("the file's store limit won")
 	}
-	refused(t, embedded.Options{Dir: fromOptions}, "in use")
+	_ = refused(t, embedded.Options{Dir: fromOptions}, "in use")
 	start(t, embedded.Options{Dir: fromFile}) // untouched by the other
 }
 

@@ -45,7 +45,7 @@ func (l *logger) Fatalf(format string, args ...any) {
 }
 
 // detailed tells whether the server should produce debug lines at all.
-func (l *logger) detailed() bool { return l.log.Enabled(context.Background(), levelDetail) }
+func (l *logger) detailed(ctx context.Context) bool { return l.log.Enabled(ctx, levelDetail) }
 
 func (l *logger) write(level slog.Level, format string, args []any) {
 	ctx := context.Background()

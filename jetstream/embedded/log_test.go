@@ -33,7 +33,7 @@ level=ERROR msg=nats-server text="fatal 6"
 	if got := *l.fatal.Load(); got != "fatal 5" {
 		t.Errorf("reason = %q, want the first", got)
 	}
-	if !l.detailed() || (&logger{log: textLog(text, slog.LevelDebug)}).detailed() {
+	if !l.detailed(t.Context()) || (&logger{log: textLog(text, slog.LevelDebug)}).detailed(t.Context()) {
 		t.Error("server debug lines are wanted below debug only")
 	}
 }

@@ -85,7 +85,7 @@ func boot(ctx context.Context, n *natsserver.Options, log *slog.Logger) (*natsse
 		return nil, fmt.Errorf("configure nats-server: %w", err)
 	}
 	l := &logger{log: log}
-	srv.SetLogger(l, l.detailed(), false)
+	srv.SetLogger(l, l.detailed(ctx), false)
 	srv.Start()
 	if err := awaitReady(ctx, srv, l); err != nil {
 		srv.Shutdown()
@@ -121,11 +121,11 @@ func checkAddress(ctx context.Context, host string, port int) error {
 }
 
 // awaitReady returns when connections are taken, or with the reason why they never will be.
-func awaitReady(ctx context.Context, srv *natsserver.Server, log *logger) error {
+func awaitReady(ctx context.Context, srv *natsserver.Server, l *logger) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for {
-		if reason := log.fatal.Load(); reason != nil {
+		if reason := l.fatal.Load(); reason != nil {
 			return fmt.Errorf("start nats-server: %s", *reason)
 		}
 		if err := ctx.Err(); err != nil {

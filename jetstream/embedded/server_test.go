@@ -97,7 +97,7 @@ func TestStartRefuses(t *testing.T) {
 			if tt.opts.Dir == "" && tt.name != "no directory" {
 				tt.opts.Dir = t.TempDir()
 			}
-			refused(t, tt.opts, tt.want...)
+			_ = refused(t, tt.opts, tt.want...)
 		})
 	}
 }
@@ -106,7 +106,7 @@ func TestDirectoryHasOneServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := start(t, embedded.Options{Dir: dir})
-	refused(t, embedded.Options{Dir: dir}, dir, "in use by another server", "choose another")
+	_ = refused(t, embedded.Options{Dir: dir}, dir, "in use by another server", "choose another")
 	first.Shutdown()
 	start(t, embedded.Options{Dir: dir})
 }

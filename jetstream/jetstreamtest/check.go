@@ -35,18 +35,18 @@ func (r Report) Add(other Report) {
 
 // Check reads the whole log and the bucket of suspended runs and fails the test for every invariant that does not hold.
 // Its rules are those of jetstream/model, over real facts.
-func Check(t testing.TB, conn *jetstream.Conn, o CheckOptions) Report {
-	t.Helper()
-	facts, err := readLog(t.Context(), conn)
+func Check(tb testing.TB, conn *jetstream.Conn, o CheckOptions) Report {
+	tb.Helper()
+	facts, err := readLog(tb.Context(), conn)
 	if err != nil {
-		t.Fatalf("read the log: %v", err)
+		tb.Fatalf("read the log: %v", err)
 	}
 	report, broken := Verify(facts, o)
 	if o.Settled {
-		broken = append(broken, checkSettled(t.Context(), conn, facts)...)
+		broken = append(broken, checkSettled(tb.Context(), conn, facts)...)
 	}
 	for _, b := range broken {
-		t.Error(b)
+		tb.Error(b)
 	}
 	return report
 }
@@ -279,7 +279,9 @@ func (c *chain) checkAsk(f events.Event) {
 		c.l.fail("S5", "call %s: an ask of kind %s (%s tool) follows a claim", c.id, d.Kind, c.release.Effect)
 	}
 	c.ask, c.asked = d, true
-	c.fingerprint(d.Round, d.ToolID, d.ToolVersion, d.InputSchemaDigest, d.Args, d.Fingerprint)
+	c.fingerprint(d.Fingerprint, events.Frozen{
+		Round: d.Round, ToolID: d.ToolID, ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest, Args: d.Args,
+	})
 }
 
 func (c *chain) lastRound() int {
@@ -289,22 +291,20 @@ func (c *chain) lastRound() int {
 	return c.release.Round
 }
 
-func (c *chain) fingerprint(round int, tool, version, schema string, args []byte, got string) {
+// fingerprint compares the fingerprint of a fact with that of what it shows or releases (I10).
+func (c *chain) fingerprint(got string, f events.Frozen) {
 	call, err := events.ParseCallID(c.id)
 	if err != nil {
 		c.l.fail("I7", "call %s: %v", c.id, err)
 		return
 	}
-	want := events.Frozen{
-		Namespace: c.prevNamespace(), RunID: call.Run, ToolCallID: c.id, Round: round, ToolID: tool,
-		ToolVersion: version, InputSchemaDigest: schema, Args: args,
-	}.Fingerprint()
-	if got != want {
-		c.l.fail("I10", "call %s, round %d: fingerprint %s is not that of its bytes", c.id, round, got)
+	f.Namespace, f.RunID, f.ToolCallID = c.namespace(), call.Run, c.id
+	if got != f.Fingerprint() {
+		c.l.fail("I10", "call %s, round %d: fingerprint %s is not that of its bytes", c.id, f.Round, got)
 	}
 }
 
-func (c *chain) prevNamespace() events.Namespace { return c.l.calls[c.id][0].Place.Namespace }
+func (c *chain) namespace() events.Namespace { return c.l.calls[c.id][0].Place.Namespace }
 
 func (c *chain) checkAnswer(f events.Event) {
 	c.verify(f)
@@ -346,7 +346,10 @@ func (c *chain) checkGo(f events.Event) {
 	if d.Follows != follows {
 		c.l.fail("I1", "call %s: the release says that it follows %d, the log says %d", c.id, d.Follows, follows)
 	}
-	c.fingerprint(d.Round, d.ToolID, d.ToolVersion, d.InputSchemaDigest, []byte(d.Args), d.Fingerprint)
+	c.fingerprint(d.Fingerprint, events.Frozen{
+		Round: d.Round, ToolID: d.ToolID, ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest,
+		Args: []byte(d.Args),
+	})
 	c.release, c.goSeq, c.claimSeq = d, f.Seq, 0
 }
 

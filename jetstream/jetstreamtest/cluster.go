@@ -25,28 +25,29 @@ const (
 // streams of n replicas can be made, and stops them when the test ends. Servers listen for clients, so a
 // client that knows all their URLs survives the stop of one. It needs sockets and so real time: never inside
 // a bubble.
-func StartCluster(t testing.TB, n int) []*embedded.Server {
-	t.Helper()
-	needKeeper(t)
-	servers, err := startMembers(t, n)
+func StartCluster(tb testing.TB, n int) []*embedded.Server {
+	tb.Helper()
+	needKeeper(tb)
+	servers, err := startMembers(tb, n)
 	for try := 1; errors.Is(err, syscall.EADDRINUSE) && try < clusterTries; try++ {
-		servers, err = startMembers(t, n)
+		servers, err = startMembers(tb, n)
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, srv := range servers {
-		t.Cleanup(srv.Shutdown)
+		tb.Cleanup(srv.Shutdown)
 	}
-	if err := awaitCluster(t.Context(), servers); err != nil {
-		t.Fatal(err)
+	if err := awaitCluster(tb.Context(), servers); err != nil {
+		tb.Fatal(err)
 	}
 	return servers
 }
 
 // startMembers starts all n or none.
-func startMembers(t testing.TB, n int) ([]*embedded.Server, error) {
-	ports, err := freePorts(t.Context(), n)
+func startMembers(tb testing.TB, n int) ([]*embedded.Server, error) {
+	tb.Helper()
+	ports, err := freePorts(tb.Context(), n)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +57,8 @@ func startMembers(t testing.TB, n int) ([]*embedded.Server, error) {
 	}
 	var servers []*embedded.Server
 	for i, port := range ports {
-		srv, err := embedded.Start(t.Context(), embedded.Options{
-			Dir:     t.TempDir(),
+		srv, err := embedded.Start(tb.Context(), embedded.Options{
+			Dir:     tb.TempDir(),
 			Listen:  "127.0.0.1:0",
 			Name:    fmt.Sprintf("n%d", i+1),
 			Cluster: &embedded.ClusterOptions{Name: "weir-test", Port: port, Routes: routes},

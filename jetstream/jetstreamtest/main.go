@@ -36,10 +36,10 @@ func Main(m *testing.M) {
 	m.Run()
 }
 
-func needKeeper(t testing.TB) {
-	t.Helper()
+func needKeeper(tb testing.TB) {
+	tb.Helper()
 	if !kept.Load() {
-		t.Fatal("this package needs: func TestMain(m *testing.M) { jetstreamtest.Main(m) }")
+		tb.Fatal("this package needs: func TestMain(m *testing.M) { jetstreamtest.Main(m) }")
 	}
 }
 

@@ -35,41 +35,41 @@ import (
 
 // StartServer starts a server with file storage, in process only, and stops it when the test ends. It works
 // inside a synctest bubble and outside.
-func StartServer(t testing.TB) *embedded.Server {
-	t.Helper()
-	return start(t, embedded.Options{Dir: t.TempDir()})
+func StartServer(tb testing.TB) *embedded.Server {
+	tb.Helper()
+	return start(tb, embedded.Options{Dir: tb.TempDir()})
 }
 
 // StartListening is StartServer with a free port of the loopback address, for clients that reconnect after
 // Restart and for other processes. Never inside a bubble.
-func StartListening(t testing.TB) *embedded.Server {
-	t.Helper()
-	return start(t, embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+func StartListening(tb testing.TB) *embedded.Server {
+	tb.Helper()
+	return start(tb, embedded.Options{Dir: tb.TempDir(), Listen: "127.0.0.1:0"})
 }
 
 // Restart stops srv, unless it already is, and returns another server on the same directory and address, as
 // after a clean stop of the process. Stored messages, consumers and their progress are still there.
 // Connections in process end with srv; those by address come back by themselves.
-func Restart(t testing.TB, srv *embedded.Server) *embedded.Server {
-	t.Helper()
-	next, err := srv.Restart(t.Context())
+func Restart(tb testing.TB, srv *embedded.Server) *embedded.Server {
+	tb.Helper()
+	next, err := srv.Restart(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(next.Shutdown)
-	if err := await(t.Context(), "the restarted server is not current", next.Current); err != nil {
-		t.Fatal(err)
+	tb.Cleanup(next.Shutdown)
+	if err := await(tb.Context(), "the restarted server is not current", next.Current); err != nil {
+		tb.Fatal(err)
 	}
 	return next
 }
 
-func start(t testing.TB, o embedded.Options) *embedded.Server {
-	t.Helper()
-	needKeeper(t)
-	srv, err := embedded.Start(t.Context(), o)
+func start(tb testing.TB, o embedded.Options) *embedded.Server {
+	tb.Helper()
+	needKeeper(tb)
+	srv, err := embedded.Start(tb.Context(), o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(srv.Shutdown)
+	tb.Cleanup(srv.Shutdown)
 	return srv
 }

@@ -109,6 +109,7 @@ func TestDayPassesInBubble(t *testing.T) {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	restart := func(t *testing.T) {
+		t.Helper()
 		srv := jetstreamtest.StartServer(t)
 		old := connect(t, srv)
 		publish(t, addStream(t, old, 1), "facts.a")
