@@ -195,20 +195,21 @@ func (c *Client) Asks(ctx context.Context, f Filter) (asks []events.OpenAsk, tot
 	return cut(asks, f.Page, f.PerPage), len(asks), nil
 }
 
-// Ask reads the ask that a call waits for, from the log. A call that was decided is refused with already_decided and the
-// answer, one that waits for nothing with not_found.
-func (c *Client) Ask(ctx context.Context, toolCallID string) (*events.CallHeld, error) {
-	call, err := events.ParseCallID(toolCallID)
-	if err != nil {
-		return nil, invalid("%v", err)
-	}
+// Ask reads the ask that a call waits for, from the log. The id is a toolCallId, or a run id when one call of the run
+// waits. A call that was decided is refused with already_decided and the answer, one that waits for nothing with
+// not_found.
+func (c *Client) Ask(ctx context.Context, id string) (*events.CallHeld, error) {
 	if err := c.needsLog("looking at an ask"); err != nil {
+		return nil, err
+	}
+	call, err := c.callOf(ctx, decision("", id, nil))
+	if err != nil {
 		return nil, err
 	}
 	last, err := c.conn.Last(ctx, c.ns.Call(call, events.KindAsk).Chain())
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
-		return nil, noCall(toolCallID)
+		return nil, noCall(call.String())
 	case err != nil:
 		return nil, busError(err)
 	case last.Place.Kind != events.KindAsk:
@@ -216,7 +217,7 @@ func (c *Client) Ask(ctx context.Context, toolCallID string) (*events.CallHeld, 
 	}
 	if len(c.cfg.GateKeys) > 0 {
 		if err := c.cfg.GateKeys.VerifyFact(last); err != nil {
-			return nil, events.Errorf(events.CodeTampering, "the ask of call %s was not signed by a gate", toolCallID)
+			return nil, events.Errorf(events.CodeTampering, "the ask of call %s was not signed by a gate", call)
 		}
 	}
 	ask, err := events.Data[events.CallHeld](last)

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/client"
+)
+
+const runHelp = `Start a run of an agent and watch it until it ends.
+
+What the model says goes to the standard output; its tool calls and their results are shown beside, one line each. When a
+call waits for a person, you are asked at a terminal: approve it, decline it with a reason, look at its arguments, or
+leave it. Without a terminal the command ends with exit code 3 and says how to decide; the run waits, and goes on
+whichever way it is decided. It also goes on when this command is stopped.
+
+JSON: the output of the run: {"runId", "text", "finishReason", "usage", "steps", "toolCalls", "toolResults", "asks",
+"suspendPayload", "resumeSchema", "error", "limit", "cursor"}. finishReason is suspended when a call waits; then asks has
+every call that does. With --detach: {"runId"}.`
+
+const runExample = `  weir run support "Refund order 1042"
+  weir run support "Refund order 1042" -o json | jq .text
+  cat letter.txt | weir run support -                        the prompt from the standard input
+  weir run support "Where is order 7?" --thread t-9 --resource bob
+  weir run support "Refund order 1042" --detach              print the run's id and return
+  weir run support "Refund order 1042" --require-approval    every call waits for a person`
+
+// runFlags are those of weir run.
+type runFlags struct {
+	detach, requireApproval         bool
+	thread, resource, runID, model  string
+	contextJSON, instructions, tool string
+	maxSteps                        int
+}
+
+func newRunCommand(a *app) *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use: "run AGENT PROMPT", Short: "Start a run and watch it", Long: runHelp, Example: runExample,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(a, args[0], strings.Join(args[1:], " "))
+			if err != nil {
+				return err
+			}
+			return a.runAgent(cmd.Context(), req, f.detach)
+		},
+	}
+	set := cmd.Flags()
+	set.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and return")
+	set.StringVar(&f.thread, "thread", "", "conversation that the run belongs to")
+	set.StringVar(&f.resource, "resource", "", "owner of the thread")
+	set.StringVar(&f.runID, "run-id", "", "id of the run; the same request with the same id is the same run")
+	set.StringVar(&f.contextJSON, "context-json", "", "request context, a JSON object: for rules and tools, not for the model")
+	set.BoolVar(&f.requireApproval, "require-approval", false, "every call waits for a person")
+	set.StringVar(&f.model, "model", "", "model in place of the agent's")
+	set.StringVar(&f.instructions, "instructions", "", "instructions in place of the agent's")
+	set.StringVar(&f.tool, "tool-choice", "", "auto, none, required or tool:<key>")
+	set.IntVar(&f.maxSteps, "max-steps", 0, "model turns at most")
+	return cmd
+}
+
+// request is what the flags ask for. The prompt - stands for the standard input.
+func (f runFlags) request(a *app, agent, prompt string) (client.Request, error) {
+	if prompt == "-" {
+		text, err := io.ReadAll(a.in)
+		if err != nil {
+			return client.Request{}, fmt.Errorf("read the prompt: %w", err)
+		}
+		prompt = strings.TrimSpace(string(text))
+	}
+	if strings.TrimSpace(prompt) == "" {
+		return client.Request{}, usagef("the prompt is empty")
+	}
+	req := client.Request{
+		Agent: agent, Prompt: prompt, RunID: f.runID, ThreadID: f.thread, ResourceID: f.resource,
+		Model: f.model, ToolChoice: f.tool,
+	}
+	if f.contextJSON != "" {
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(f.contextJSON), &object); err != nil || object == nil {
+			return req, usagef("--context-json is no JSON object: %s", short(f.contextJSON, 80))
+		}
+		req.Context = json.RawMessage(f.contextJSON)
+	}
+	if f.instructions != "" {
+		req.Instructions = &f.instructions
+	}
+	if f.requireApproval {
+		req.RequireToolApproval = &events.Approval{Always: true}
+	}
+	if f.maxSteps > 0 {
+		req.Limits = &events.Limits{Steps: f.maxSteps}
+	}
+	return req, nil
+}
+
+func (a *app) runAgent(ctx context.Context, req client.Request, detach bool) error {
+	c, stop, err := a.client(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	run, err := c.Start(ctx, req)
+	if err != nil {
+		return err
+	}
+	if detach {
+		return a.print(map[string]string{"runId": run.ID}, func(w io.Writer) { _, _ = fmt.Fprintln(w, run.ID) })
+	}
+	a.note("run %s", run.ID)
+	return a.attend(ctx, c, a.screen(run))
+}
+
+// attend shows a run to its end, and asks the person at the terminal when it is suspended.
+func (a *app) attend(ctx context.Context, c *client.Client, s *screen) error {
+	for after := uint64(0); ; {
+		out, err := s.follow(ctx, after)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			if err := writeJSON(a.out, out); err != nil {
+				return err
+			}
+			return a.ending(out)
+		}
+		if out.FinishReason != client.FinishSuspended || !a.interactive() {
+			return a.ending(out)
+		}
+		err = a.decideAll(ctx, c, out.Asks)
+		if errors.Is(err, errLeft) {
+			a.note("left to others; the run waits: weir approvals ls --run %s", out.RunID)
+			return &exit{code: exitSuspended}
+		}
+		if err != nil {
+			return a.lost(s.run, err)
+		}
+		after = out.Cursor
+	}
+}
