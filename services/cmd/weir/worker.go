@@ -65,27 +65,30 @@ type part struct {
 var allServices = []string{planner.Name, approval.Name, toolexecutor.Name}
 
 // newWorker connects and makes services; executors one for each pool that has tools here. It runs nothing yet.
-func newWorker(ctx context.Context, cfg workerConfig, services ...string) (w *worker, err error) {
-	w = &worker{}
-	defer func() {
-		if err != nil {
-			w.close()
-		}
-	}()
+func newWorker(ctx context.Context, cfg workerConfig, services ...string) (*worker, error) {
+	w := &worker{}
+	if err := w.addAll(ctx, cfg, services); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *worker) addAll(ctx context.Context, cfg workerConfig, services []string) error {
 	for _, name := range services {
 		if name != toolexecutor.Name {
 			if err := w.add(ctx, cfg, part{name: name}); err != nil {
-				return nil, err
+				return err
 			}
 			continue
 		}
 		for _, pool := range poolsOf(cfg.Tools) {
 			if err := w.add(ctx, cfg, part{name: name, pool: pool}); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return w, nil
+	return nil
 }
 
 func (w *worker) add(ctx context.Context, cfg workerConfig, p part) error {
