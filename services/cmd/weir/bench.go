@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,11 +53,16 @@ w2  start, a held tool call, approval, final text
 Each final text is checked. A warm-up comes first and does not count. Latency is best measured with --concurrency 1 and at
 least 1,000 runs, throughput and processor time with 64.
 
+With --server or --context that server is used, in the namespace bench, and its processor time is not counted.
+
 JSON: {"workload", "runs", "concurrency", "sync", "p50_ms", "p99_ms", "suspended_p50_ms", "suspended_p99_ms",
 "decided_p50_ms", "decided_p99_ms", "per_second", "cores_got", "cpu_s_per_1k", "rss_mb", "counted", "appends_per_run",
 "inbox_per_run", "chunks_per_run", "cores", "loadavg_before", "loadavg_after", "versions"}.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			o.workload, o.server, o.log = args[0], a.server, a.logger(slog.LevelWarn)
+			o.workload, o.log = args[0], a.logger(slog.LevelWarn)
+			if cmd.Flags().Changed("server") || cmd.Flags().Changed("context") { // never one that is only in the environment
+				o.external = a.benchDial
+			}
 			if o.sync, err = embedded.ParseSync(sync); err != nil {
 				return usagef("--sync: %v", err)
 			}
@@ -101,7 +105,7 @@ type benchOptions struct {
 	runs        int
 	concurrency int
 	sync        embedded.Sync
-	server      string // URL of a NATS server; empty: an embedded one
+	external    dialer // to a NATS server; nil: an embedded one
 	dir         string // below which the embedded server's folder is made
 	log         *slog.Logger
 }
@@ -165,21 +169,26 @@ func bench(ctx context.Context, o benchOptions) (*benchResult, error) {
 	return result, err
 }
 
+// benchNamespace keeps the runs of a benchmark apart from others on the same server.
+const benchNamespace events.Namespace = "bench"
+
+func (a *app) benchDial(ctx context.Context, name string) (*jetstream.Conn, error) {
+	return a.dialService(ctx, name, benchNamespace)
+}
+
 // dialer connects a service to the bus.
 type dialer func(ctx context.Context, name string) (*jetstream.Conn, error)
 
 // bus is a provisioned NATS server: an embedded one in an empty folder, or the one that was named.
 func (o benchOptions) bus(ctx context.Context, dir string) (dialer, events.Key, func(), error) {
-	if o.server == "" {
+	if o.external == nil {
 		l, err := startLocal(ctx, localOptions{Dir: dir, Sync: o.sync, Log: o.log})
 		if err != nil {
 			return nil, events.Key{}, nil, err
 		}
 		return l.dial, l.key, l.Close, nil
 	}
-	dial := func(ctx context.Context, name string) (*jetstream.Conn, error) {
-		return jetstream.Connect(ctx, jetstream.Options{URL: o.server, Name: name, Log: o.log})
-	}
+	dial := o.external
 	conn, err := dial(ctx, "provision")
 	if err != nil {
 		return nil, events.Key{}, nil, err
@@ -271,7 +280,7 @@ func (o benchOptions) measure(ctx context.Context, conn *jetstream.Conn) (*bench
 		return nil, err
 	}
 	result.addTimes(samples, took)
-	result.addUsage(cpuAfter-cpu, took, peak, cmp.Or(o.server, "") == "")
+	result.addUsage(cpuAfter-cpu, took, peak, o.external == nil)
 	result.addAppends(before, after)
 	result.addVersions()
 	return result, nil

@@ -73,7 +73,7 @@ func (d *demo) show(ctx context.Context, ch events.Chunk) error {
 	case events.ChunkTextDelta:
 		var p events.TextPayload
 		if json.Unmarshal(ch.Payload, &p) == nil {
-			d.tell.speech(exampleAgent, p.Text)
+			d.tell.speech(exampleAgent, plain(p.Text))
 		}
 	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
 		var p events.ToolResultPayload
@@ -100,7 +100,7 @@ func (d *demo) show(ctx context.Context, ch events.Chunk) error {
 func howItEnded(p events.ToolResultPayload) string {
 	switch {
 	case p.Outcome == events.OutcomeOK:
-		return fmt.Sprintf("ran with %s: %s", p.Args, p.Result)
+		return fmt.Sprintf("ran with %s: %s", oneLine(string(p.Args)), oneLine(string(p.Result)))
 	case p.Outcome == events.OutcomeDeclined && p.Approval != nil:
 		return "did not run: declined, " + reasonOf(p.Approval.Reason)
 	case p.Error != nil:
@@ -119,7 +119,7 @@ func reasonOf(s string) string {
 // held is the middle of the story: the executor is killed while the call is held, somebody decides while there is none,
 // and another one is started.
 func (d *demo) held(ctx context.Context, ask events.AskPayload) error {
-	d.tell.line(ask.ToolName, fmt.Sprintf("with %s is HELD: %s", ask.Args, whyHeld(ask.Ask)))
+	d.tell.line(ask.ToolName, fmt.Sprintf("with %s is HELD: %s", oneLine(string(ask.Args)), whyHeld(ask.Ask)))
 	d.tell.gap()
 	killed := d.kills == 0
 	if killed {

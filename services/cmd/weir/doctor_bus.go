@@ -39,6 +39,7 @@ func (d *doctor) streams(ctx context.Context) error {
 		if drift.Field == "subjects" && strings.HasPrefix(drift.Got, "overlapping") {
 			do = "remove those subjects from that stream: who can publish there can store what looks like a fact"
 		}
+		drift.Got, drift.Want = readable(drift.Field, drift.Got), readable(drift.Field, drift.Want)
 		d.tell(levelError, do, "%s", drift)
 	}
 	if len(drifts) == 0 {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,13 +102,24 @@ type driftRow struct {
 func driftRows(drifts []jetstream.Drift) []driftRow {
 	rows := make([]driftRow, len(drifts))
 	for i, d := range drifts {
-		rows[i] = driftRow{Stream: d.Store, Consumer: d.Consumer, Setting: d.Field, Is: d.Got, MustBe: d.Want}
+		rows[i] = driftRow{Stream: d.Store, Consumer: d.Consumer, Setting: d.Field, Is: readable(d.Field, d.Got),
+			MustBe: readable(d.Field, d.Want)}
 		if d.Field == "" {
 			rows[i].Is, rows[i].MustBe = "missing", "there"
 		}
 	}
 	return rows
 }
+
+// readable is a setting for people: NATS writes spans of time in nanoseconds.
+func readable(field, value string) string {
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil && slices.Contains(spanFields, field) {
+		return time.Duration(n).String()
+	}
+	return value
+}
+
+var spanFields = []string{"max_age", "duplicate_window", "ack_wait", "max_expires", "inactive_threshold"}
 
 func (r driftRow) cells() []string { return []string{r.Stream, r.Consumer, r.Setting, r.Is, r.MustBe} }
 

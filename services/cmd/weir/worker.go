@@ -248,6 +248,7 @@ func (p part) ready(ctx context.Context) error {
 func driftError(drifts []jetstream.Drift) error {
 	lines := make([]string, len(drifts))
 	for i, d := range drifts {
+		d.Got, d.Want = readable(d.Field, d.Got), readable(d.Field, d.Want)
 		lines[i] = d.String()
 	}
 	return fmt.Errorf("the streams are not as they must be: %s (mend it with: weir stream provision, and give "+
