@@ -15,17 +15,19 @@ import (
 
 func TestB3_9CallTellsTheHandler(t *testing.T) {
 	t.Parallel()
-	var log strings.Builder
+	var logged strings.Builder
 	c := NewCall(CallInfo{
 		RunID: "r", ToolCallID: "r=1-1", ToolName: "key", AgentID: "a", ThreadID: "t", ResourceID: "u", Attempt: 2, Round: 3,
 		SuspendPayload: json.RawMessage(`1`), RequestContext: json.RawMessage(`{"tenant":"acme"}`),
 		Messages: func(context.Context) ([]events.Message, error) {
 			return []events.Message{events.TextMessage(events.RoleUser, "hi")}, nil
 		},
-		Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Log: slog.New(slog.NewTextHandler(&logged, nil)),
 	})
-	got := []any{c.RunID(), c.ToolCallID(), c.ToolName(), c.AgentID(), c.ThreadID(), c.ResourceID(), c.Attempt(), c.Round(),
-		c.IdempotencyKey(), c.Resumed(), string(c.SuspendPayload()), string(c.RequestContext())}
+	got := []any{
+		c.RunID(), c.ToolCallID(), c.ToolName(), c.AgentID(), c.ThreadID(), c.ResourceID(), c.Attempt(), c.Round(),
+		c.IdempotencyKey(), c.Resumed(), string(c.SuspendPayload()), string(c.RequestContext()),
+	}
 	want := []any{"r", "r=1-1", "key", "a", "t", "u", 2, 3, "r=1-1", false, "1", `{"tenant":"acme"}`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -34,8 +36,8 @@ func TestB3_9CallTellsTheHandler(t *testing.T) {
 		t.Errorf("%v, %v", m, err)
 	}
 	c.Log().Info("done")
-	if !strings.Contains(log.String(), `runId=r toolCallId="r=1-1" agentId=a round=3`) {
-		t.Errorf("got %s", log.String())
+	if !strings.Contains(logged.String(), `runId=r toolCallId="r=1-1" agentId=a round=3`) {
+		t.Errorf("got %s", logged.String())
 	}
 	copy(c.RequestContext(), "xxxx")
 	if string(c.RequestContext()) != `{"tenant":"acme"}` {

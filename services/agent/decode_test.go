@@ -31,8 +31,10 @@ func TestDecodeKeepsDigitsAndCase(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := uint8(3)
-	want := money{Amount: 5, Lines: []line{{SKU: "a", N: 200}}, By: map[string]*line{"Amount": {SKU: "c"}},
-		Any: map[string]any{"n": json.Number("9007199254740993")}, Price: 1.5, Opt: &opt, Map: map[string]float32{"x": 1}}
+	want := money{
+		Amount: 5, Lines: []line{{SKU: "a", N: 200}}, By: map[string]*line{"Amount": {SKU: "c"}},
+		Any: map[string]any{"n": json.Number("9007199254740993")}, Price: 1.5, Opt: &opt, Map: map[string]float32{"x": 1},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

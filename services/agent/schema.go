@@ -152,10 +152,10 @@ func recursive(t reflect.Type, above []reflect.Type) bool {
 	}
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-		return recursive(t.Elem(), append(above[:len(above):len(above)], t))
+		return recursive(t.Elem(), append(slices.Clip(above), t))
 	case reflect.Struct:
 		for field := range t.Fields() {
-			if recursive(field.Type, append(above[:len(above):len(above)], t)) {
+			if recursive(field.Type, append(slices.Clip(above), t)) {
 				return true
 			}
 		}

@@ -70,10 +70,12 @@ func TestB1_8SchemaOfGoTypes(t *testing.T) {
 func TestOutputSchemaTakesWhatGoEncodes(t *testing.T) {
 	t.Parallel()
 	n := 1
-	full := wide{base: base{"i"}, Number: "9007199254740993", Raw: json.RawMessage(`[1]`), At: time.Unix(0, 0).UTC(),
+	full := wide{
+		base: base{"i"}, Number: "9007199254740993", Raw: json.RawMessage(`[1]`), At: time.Unix(0, 0).UTC(),
 		Big: big.NewInt(7), Addr: netip.MustParseAddr("::1"), Open: map[string]any{"x": nil}, Counts: map[string]int{"a": 1},
 		List: []string{"a"}, Next: &base{}, Opt: &n, Any: 1.5, Bytes: []byte{1}, Kind: "a",
-		Nested: []map[string]base{nil, {"x": {}}}}
+		Nested: []map[string]base{nil, {"x": {}}},
+	}
 	empty := wide{Number: "0", Kind: "b", Raw: json.RawMessage("null")}
 	raw, err := outputSchema(reflect.TypeFor[wide]())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // Suspension is the error by which a handler stops until people give it data. It is made by [Call.Suspend] and found
 // by errors.As, so a handler may wrap it.
-type Suspension struct {
+type Suspension struct { //nolint:errname // it is no failure
 	Payload      json.RawMessage // what people are shown
 	ResumeSchema json.RawMessage // of the data that resume it, in place of the tool's; nil: the tool's
 	ResumeLabel  string          // what the button says that resumes it

@@ -375,8 +375,10 @@ func (f foreign) Run(context.Context, *Call, json.RawMessage) (json.RawMessage, 
 
 func TestCheckedHoldsOtherTools(t *testing.T) {
 	t.Parallel()
-	m := NewTool("a", "d", echo, &ToolOptions{OutputSchema: json.RawMessage(`{"type":"string"}`),
-		InputSchema: json.RawMessage(`{"type":"object","required":["x"]}`)}).Manifest()
+	m := NewTool("a", "d", echo, &ToolOptions{
+		OutputSchema: json.RawMessage(`{"type":"string"}`),
+		InputSchema:  json.RawMessage(`{"type":"object","required":["x"]}`),
+	}).Manifest()
 	exec := func(result, args string) Attempt {
 		return Execute(t.Context(), foreign{m, json.RawMessage(result)}, NewCall(CallInfo{}), json.RawMessage(args))
 	}

@@ -11,34 +11,30 @@ import (
 )
 
 var shout = agent.NewTool("shout", "Says it louder",
-	func(_ context.Context, _ *agent.Call, in struct {
-		Text string `json:"text"`
-	}) (string, error) {
-		return in.Text + "!", nil
-	}, nil)
+	func(_ context.Context, _ *agent.Call, in text) (string, error) { return in.Text + "!", nil }, nil)
+
+type text struct {
+	Text string `json:"text"`
+}
 
 // A tool's test needs no broker and no model.
 func ExampleRun() {
-	test := func(t *testing.T) {
-		got := agenttest.Run(t, shout, `{"text":"hi"}`, nil)
-		fmt.Println(got.Outcome, agenttest.Output[string](t, got))
-	}
-	test(&testing.T{}) // go test calls it
+	t := new(testing.T) // that of the test
+	got := agenttest.Run(t, shout, `{"text":"hi"}`, nil)
+	fmt.Println(got.Outcome, agenttest.Output[string](t, got))
 	// Output:
 	// ok hi!
 }
 
 // A scripted model says its steps, and fails the test when it is asked what a provider would refuse.
 func ExampleModel() {
-	test := func(t *testing.T) {
-		m := agenttest.NewModel(t, agenttest.Ask("shout", `{"text":"hi"}`), agenttest.Say("Done."))
-		req := agent.ModelRequest{Messages: []events.Message{events.TextMessage(events.RoleUser, "Say hi")}}
-		for part, err := range m.Stream(context.Background(), req) {
-			fmt.Println(part.Type, part.ToolName, part.Text, err)
-		}
-		fmt.Println(m.Left(), "step left")
+	t := new(testing.T) // that of the test
+	m := agenttest.NewModel(t, agenttest.Ask("shout", `{"text":"hi"}`), agenttest.Say("Done."))
+	req := agent.ModelRequest{Messages: []events.Message{events.TextMessage(events.RoleUser, "Say hi")}}
+	for part, err := range m.Stream(context.Background(), req) {
+		fmt.Println(part.Type, part.ToolName, part.Text, err)
 	}
-	test(&testing.T{}) // go test calls it
+	fmt.Println(m.Left(), "step left")
 	// Output:
 	// tool-input-start shout  <nil>
 	// tool-input-delta  {"text <nil>

@@ -45,7 +45,7 @@ type ToolCall struct {
 // refuse, or one too many, fails the test and is answered with an error that is not worth a retry. It may be used by
 // several goroutines.
 type Model struct {
-	t testing.TB
+	tb testing.TB
 
 	mu       sync.Mutex
 	steps    []Step
@@ -55,9 +55,9 @@ type Model struct {
 var _ agent.Model = (*Model)(nil)
 
 // NewModel makes a model that says steps.
-func NewModel(t testing.TB, steps ...Step) *Model {
-	t.Helper()
-	return &Model{t: t, steps: steps}
+func NewModel(tb testing.TB, steps ...Step) *Model {
+	tb.Helper()
+	return &Model{tb: tb, steps: steps}
 }
 
 // Say is a step of one text.
@@ -102,7 +102,7 @@ func (m *Model) Stream(ctx context.Context, req agent.ModelRequest) iter.Seq2[ag
 	return func(yield func(agent.ModelPart, error) bool) {
 		step, err := m.next(req)
 		if err != nil {
-			m.t.Errorf("model request refused: %v", err)
+			m.tb.Errorf("model request refused: %v", err)
 			yield(agent.ModelPart{}, &agent.ModelError{Status: http.StatusBadRequest, Err: err})
 			return
 		}

@@ -53,13 +53,17 @@ func TestModelSaysItsSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []agent.ModelPart{
-		{Type: "reasoning-delta", Text: "h"}, {Type: "reasoning-delta", Text: "m"},
-		{Type: "text-delta", Text: "o"}, {Type: "text-delta", Text: "k"},
+		{Type: "reasoning-delta", Text: "h"},
+		{Type: "reasoning-delta", Text: "m"},
+		{Type: "text-delta", Text: "o"},
+		{Type: "text-delta", Text: "k"},
 		{Type: "tool-input-start", ID: "0", ToolName: "x"},
-		{Type: "tool-input-delta", ID: "0", Text: `{"é`}, {Type: "tool-input-delta", ID: "0", Text: `":1}`},
+		{Type: "tool-input-delta", ID: "0", Text: `{"é`},
+		{Type: "tool-input-delta", ID: "0", Text: `":1}`},
 		{Type: "tool-input-end", ID: "0"},
 		{Type: "tool-input-start", ID: "1", ToolName: "y"},
-		{Type: "tool-input-delta", ID: "1", Text: `{`}, {Type: "tool-input-delta", ID: "1", Text: `"a`},
+		{Type: "tool-input-delta", ID: "1", Text: `{`},
+		{Type: "tool-input-delta", ID: "1", Text: `"a`},
 		{Type: "finish", FinishReason: "tool-calls", Usage: events.Usage{InputTokens: 10, OutputTokens: 5, TotalTokens: 15}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -128,7 +132,10 @@ func TestModelKeepsRequestsAsTheyWere(t *testing.T) {
 func TestModelStopsWithItsReader(t *testing.T) {
 	t.Parallel()
 	m := agenttest.NewModel(t, agenttest.Say("a long text"))
-	for range m.Stream(t.Context(), greet()) {
+	for _, err := range m.Stream(t.Context(), greet()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		break
 	}
 	if m.Left() != 0 {

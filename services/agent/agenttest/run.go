@@ -31,21 +31,21 @@ type Result struct {
 
 // Run runs one call of a tool. Arguments are JSON (a string or json.RawMessage), or a value that encodes to it. A tool
 // that is defined wrongly fails the test; an outcome that is not ok does not.
-func Run(t testing.TB, tool agent.Tool, args any, o *RunOptions) Result {
-	t.Helper()
+func Run(tb testing.TB, tool agent.Tool, args any, o *RunOptions) Result {
+	tb.Helper()
 	tool, err := agent.Checked(tool)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if o == nil {
 		o = &RunOptions{}
 	}
 	m := tool.Manifest()
 	info := o.info(m.ID)
-	r := Result{Args: rawArgs(t, args)}
+	r := Result{Args: rawArgs(tb, args)}
 	if !o.AsGiven {
 		if r.Args, err = normalize(m, r.Args); err != nil {
-			r.Outcome, r.Result = events.OutcomeInvalid, events.InvalidInput(info.ToolName, err, string(rawArgs(t, args)))
+			r.Outcome, r.Result = events.OutcomeInvalid, events.InvalidInput(info.ToolName, err, string(rawArgs(tb, args)))
 			return r
 		}
 	}
@@ -62,32 +62,32 @@ func Run(t testing.TB, tool agent.Tool, args any, o *RunOptions) Result {
 		r.Custom = append(r.Custom, chunk)
 		return nil
 	}
-	r.Attempt = agent.Execute(t.Context(), tool, agent.NewCall(info), r.Args)
+	r.Attempt = agent.Execute(tb.Context(), tool, agent.NewCall(info), r.Args)
 	return r
 }
 
 // Output decodes the result of a call that ended well; any other outcome fails the test.
-func Output[T any](t testing.TB, r Result) T {
-	t.Helper()
+func Output[T any](tb testing.TB, r Result) T {
+	tb.Helper()
 	var v T
 	if r.Outcome != events.OutcomeOK {
-		t.Fatalf("the call ended as %q: %s", r.Outcome, r.reason())
+		tb.Fatalf("the call ended as %q: %s", r.Outcome, r.reason())
 	}
 	if err := json.Unmarshal(r.Result, &v); err != nil {
-		t.Fatalf("result %s: %v", r.Result, err)
+		tb.Fatalf("result %s: %v", r.Result, err)
 	}
 	return v
 }
 
 // Suspended decodes the payload of a call that suspended itself; any other outcome fails the test.
-func Suspended[T any](t testing.TB, r Result) T {
-	t.Helper()
+func Suspended[T any](tb testing.TB, r Result) T {
+	tb.Helper()
 	var v T
 	if r.Suspension == nil {
-		t.Fatalf("the call did not suspend itself, it ended as %q: %s", r.Outcome, r.reason())
+		tb.Fatalf("the call did not suspend itself, it ended as %q: %s", r.Outcome, r.reason())
 	}
 	if err := json.Unmarshal(r.Suspension.Payload, &v); err != nil {
-		t.Fatalf("payload %s: %v", r.Suspension.Payload, err)
+		tb.Fatalf("payload %s: %v", r.Suspension.Payload, err)
 	}
 	return v
 }
@@ -122,8 +122,8 @@ func (o *RunOptions) info(toolName string) agent.CallInfo {
 	return info
 }
 
-func rawArgs(t testing.TB, args any) json.RawMessage {
-	t.Helper()
+func rawArgs(tb testing.TB, args any) json.RawMessage {
+	tb.Helper()
 	switch args := args.(type) {
 	case nil:
 		return nil
@@ -134,7 +134,7 @@ func rawArgs(t testing.TB, args any) json.RawMessage {
 	}
 	raw, err := events.Marshal(args)
 	if err != nil {
-		t.Fatalf("arguments: %v", err)
+		tb.Fatalf("arguments: %v", err)
 	}
 	return raw
 }

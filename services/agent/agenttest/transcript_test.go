@@ -25,8 +25,10 @@ func answers(results ...events.Part) events.Message {
 }
 
 func answer(id, name, kind, value string) events.Part {
-	return events.Part{Type: events.PartToolResult, ToolCallID: id, ToolName: name,
-		Output: &events.ModelOutput{Type: kind, Value: json.RawMessage(value)}}
+	return events.Part{
+		Type: events.PartToolResult, ToolCallID: id, ToolName: name,
+		Output: &events.ModelOutput{Type: kind, Value: json.RawMessage(value)},
+	}
 }
 
 func ok(id, name string) events.Part { return answer(id, name, events.OutputJSON, `{}`) }
@@ -36,7 +38,8 @@ func TestCheckTranscriptAcceptsWhatIsWellFormed(t *testing.T) {
 	err := agenttest.CheckTranscript([]events.Message{
 		events.TextMessage(events.RoleSystem, "s"), user("a"), user("b"),
 		{Role: events.RoleAssistant, Parts: []events.Part{
-			{Type: events.PartReasoning, Signature: "proof"}, {Type: events.PartText, Text: "t"},
+			{Type: events.PartReasoning, Signature: "proof"},
+			{Type: events.PartText, Text: "t"},
 			call("r=1-1", "look_up", `{}`), call("r=1-2", "look_up", ` {"a":1}`),
 		}},
 		answers(answer("r=1-1", "look_up", events.OutputErrorText, `"no"`), answer("r=1-2", "look_up", events.OutputContent, `[{}]`)),
