@@ -76,7 +76,25 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 			return err
 		}
 	}
+	if len(held) > 0 {
+		if err := s.remember(r, step); err != nil {
+			return err
+		}
+	}
 	return s.hold(ctx, r, held)
+}
+
+// remember folds the first step of a run into what is known of its start, so that no snapshot has to read it again.
+func (s *Service) remember(r *run, step events.Event) error {
+	if r.start.Step != 0 || step.Place.N != 1 {
+		return nil
+	}
+	st := r.start.Clone()
+	if err := st.Apply(step); err != nil {
+		return jetstream.Final(err)
+	}
+	s.states.Put(st.RunID, st, st.Size())
+	return nil
 }
 
 func (s *Service) question(r *run, rules *ruleView, call events.CallID, planned events.CallPlanned) question {

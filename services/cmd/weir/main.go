@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// commands is the table of commands, in the order in which help shows them. A new one is a row and a file.
+// commands is the table of commands; help shows them by group. A new one is a row and a file.
 var commands = []row{
 	{groupUse, newRunCommand},
 	{groupUse, newRunsCommand},
@@ -26,6 +26,7 @@ var commands = []row{
 }
 
 func main() {
+	tuneGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, lookup: os.LookupEnv})
 	stop()
