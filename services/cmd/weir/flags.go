@@ -65,7 +65,7 @@ func (f *flags) define(root *cobra.Command) {
 	for _, t := range textFlags {
 		set.StringVarP(t.into(f), t.name, t.short, "", t.usage+" ($"+t.env+")")
 	}
-	set.DurationVar(&f.timeout, "timeout", 0, "limit of a connection or lookup, default 5s ($NATS_TIMEOUT)")
+	set.DurationVar(&f.timeout, "timeout", 0, "limit of connecting, default 5s ($NATS_TIMEOUT)")
 	set.BoolVar(&f.liveOnly, "live-only", false, "the user may read no stream: hear what happens, and nothing else")
 	set.BoolVarP(&f.verbose, "verbose", "v", false, "say what happens, on the standard error")
 }

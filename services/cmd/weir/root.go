@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 
@@ -158,17 +159,21 @@ func (a *app) client(ctx context.Context) (c *client.Client, stop func(), err er
 	}
 	cfg.Log = a.logger(slog.LevelError)
 	c = client.New(conn, cfg)
-	return c, func() {
+	return c, func() { //nolint:contextcheck // closing bounds itself
 		c.Close()
-		_ = conn.Close() //nolint:contextcheck // it bounds itself, and never fails
+		_ = conn.Close() // it never fails
 	}, nil
 }
 
 // clientConfig is in whose name requests are made.
 func (a *app) clientConfig() (client.Config, error) {
 	cfg := client.Config{Principal: a.principal, LiveOnly: a.liveOnly, Service: "cli"}
-	if cfg.Principal == "" {
-		return cfg, usagef("in whose name? Say --principal or set WEIR_PRINCIPAL")
+	if cfg.Principal == "" { // as in a container, which has no such variable
+		system, err := user.Current()
+		if err != nil || system.Username == "" {
+			return cfg, usagef("in whose name? Say --principal or set WEIR_PRINCIPAL")
+		}
+		cfg.Principal = system.Username
 	}
 	if a.signKey != "" {
 		key, err := jetstream.LoadKey(a.signKey)

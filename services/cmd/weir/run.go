@@ -121,6 +121,7 @@ func (a *app) runAgent(ctx context.Context, req client.Request, detach bool) err
 
 // attend shows a run to its end, and asks the person at the terminal when it is suspended.
 func (a *app) attend(ctx context.Context, c *client.Client, s *screen) error {
+	s.asks = a.interactive()
 	for after := uint64(0); ; {
 		out, err := s.follow(ctx, after)
 		if err != nil {

@@ -211,7 +211,7 @@ func (a *app) known(ctx context.Context, c *client.Client, run *client.Run) erro
 	if events.CodeOf(err) == events.CodeNotFound {
 		return err
 	}
-	return nil //nolint:nilerr // who may not look may watch
+	return nil // who may not look may watch
 }
 
 // timedChunk is a chunk with its place in the stream.

@@ -18,6 +18,7 @@ type screen struct {
 	run   *client.Run
 	fold  *client.Fold
 	since time.Time // chunks before are known and not shown
+	asks  bool      // the person is asked about calls that wait, so they are not told of them
 	open  bool      // the last line of text has no end yet
 }
 
@@ -66,7 +67,11 @@ func (s *screen) show(ch events.Chunk) {
 	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
 		payload(ch, func(p events.ToolResultPayload) { s.note("%s", resultLine(ch.Type, p)) })
 	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
-		payload(ch, func(p events.AskPayload) { s.note("? %s", askLine(p)) })
+		payload(ch, func(p events.AskPayload) {
+			if !s.asks {
+				s.note("? %s", askLine(p))
+			}
+		})
 	case events.ChunkWarning:
 		payload(ch, func(p events.WarningPayload) { s.note("! %s", oneLine(p.Message)) })
 	case events.ChunkAbort:
