@@ -22,14 +22,14 @@ func (s *Service) onRelease(ctx context.Context, d jetstream.Delivery) error {
 		return jetstream.Final(err)
 	}
 	if err := s.cfg.GateKeys.VerifyFact(d.Event); err != nil {
-		return s.block(ctx, d.Event, rel, err)
+		return s.block(ctx, d.Event, rel, mismatch, err)
 	}
 	h, hosted := s.hosts[rel.ToolID]
 	if !hosted || h.manifest.Version != rel.ToolVersion || h.manifest.InputSchemaDigest != rel.InputSchemaDigest {
-		return s.leave(ctx, d.Event)
+		return s.leave(ctx, d.Event, rel)
 	}
 	if err := s.check(d.Event, h, rel); err != nil {
-		return s.block(ctx, d.Event, rel, err)
+		return s.block(ctx, d.Event, rel, mismatch, err)
 	}
 	if d.Attempt > 1 {
 		return s.again(ctx, d.Event, h, rel)
@@ -37,11 +37,14 @@ func (s *Service) onRelease(ctx context.Context, d jetstream.Delivery) error {
 	return s.claim(ctx, d.Event, d.Event, h, rel)
 }
 
-// leave gives back a release of a tool or version that this process does not host. Another host of the pool takes it;
-// without one the gate ends it at its deadline.
-func (s *Service) leave(ctx context.Context, release events.Event) error {
+// leave gives back a release that this process does not take: of a tool or version that it does not host, or past its
+// deadline. Another host of the pool takes it; without one the gate ends it at its deadline.
+func (s *Service) leave(ctx context.Context, release events.Event, rel events.CallReleased) error {
 	last, err := s.conn.Last(ctx, release.Place.Chain())
-	if errors.Is(err, jetstream.ErrNotFound) || err == nil && settled(last, release) {
+	switch {
+	case errors.Is(err, jetstream.ErrTampered):
+		return s.tampered(ctx, release, last, rel, err)
+	case errors.Is(err, jetstream.ErrNotFound), err == nil && settled(last, release):
 		return nil
 	}
 	return jetstream.Later(giveBack)
@@ -77,42 +80,14 @@ func (s *Service) check(e events.Event, h host, rel events.CallReleased) error {
 	return nil
 }
 
-// block ends a call whose release does not hold: nothing runs, and people are alarmed.
-func (s *Service) block(ctx context.Context, release events.Event, rel events.CallReleased, why error) error {
-	call := release.Place.CallID()
-	s.log.Error("release refused: nothing runs", "runId", call.Run, "toolCallId", call.String(), "seq", release.Seq, "error", why)
-	d := events.CallFinished{ToolCallID: call.String(), RunID: call.Run, ToolName: rel.ToolName, Round: rel.Round,
-		Outcome: events.OutcomeBlocked, Reason: events.ErrorFingerprintMismatch, Foreign: release.Seq,
-		Error: &events.ToolError{Name: events.ErrorFingerprintMismatch, Message: "the call was not released for these arguments"}}
-	e, err := s.origin.Fact(s.ns.Call(call, events.KindResult), d, release)
-	if err != nil {
-		return jetstream.Final(err)
-	}
-	a, err := s.conn.Append(ctx, events.After(release), e)
-	if err != nil {
-		return fmt.Errorf("append blocked result of %s: %w", call, err)
-	}
-	if a.Outcome == jetstream.Stored {
-		s.chunk(ctx, events.ResultChunk(d, nil, a.Last.ID))
-	}
-	return nil
-}
-
-// onForeign blocks a call into whose chain somebody has put a release that is no event of Weir's.
-func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte, cause error) error {
-	p, err := events.ParsePlace(d.Subject)
-	if err == nil {
-		err = s.block(ctx, events.Event{Place: p, Seq: d.Event.Seq}, events.CallReleased{}, cause)
-	}
-	return jetstream.Final(errors.Join(cause, err))
-}
-
 // again handles a release that was delivered before: somebody, perhaps this process, may have claimed the call.
 func (s *Service) again(ctx context.Context, release events.Event, h host, rel events.CallReleased) error {
 	last, err := s.conn.Last(ctx, release.Place.Chain())
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
 		return nil // aged out: the run is long over
+	case errors.Is(err, jetstream.ErrTampered):
+		return s.tampered(ctx, release, last, rel, err)
 	case err != nil:
 		return fmt.Errorf("read head of %s: %w", rel.ToolCallID, err)
 	case last.Seq < release.Seq:
@@ -163,10 +138,7 @@ func (s *Service) claimed(ctx context.Context, release, claim events.Event, h ho
 // gone reports whether a claim's worker is gone, and else how long to wait before the next look.
 func (s *Service) gone(ctx context.Context, claim events.Event, c events.CallClaimed) (bool, time.Duration, error) {
 	if c.Worker == s.cfg.ID {
-		s.mu.Lock()
-		running := s.running[c.ToolCallID] != nil
-		s.mu.Unlock()
-		return !running, s.cfg.Lease / 2, nil
+		return !s.runs(c.ToolCallID, c.GoSeq), s.cfg.Lease / 2, nil
 	}
 	if left := time.Until(claim.Stored.Add(s.cfg.Lease)); left > 0 {
 		return false, left + time.Second, nil
@@ -200,8 +172,17 @@ func exhausted(c events.CallClaimed) outcome {
 			Message: fmt.Sprintf("the call was started %d times and never ended", c.Attempt)}}}
 }
 
-// claim starts the call: the claim is stored first, and whoever stores it runs the tool.
+// claim starts the call: the claim is stored first, and whoever stores it runs the tool. A call that nobody has started
+// by the release's deadline is left to the gate, which ends it.
 func (s *Service) claim(ctx context.Context, release, prev events.Event, h host, rel events.CallReleased) error {
+	if prev.Seq == release.Seq {
+		switch late, err := s.overdue(ctx, rel); {
+		case err != nil:
+			return err
+		case late:
+			return s.leave(ctx, release, rel)
+		}
+	}
 	call := release.Place.CallID()
 	c := events.CallClaimed{ToolCallID: rel.ToolCallID, RunID: rel.RunID, Round: rel.Round, Attempt: rel.Attempt + 1,
 		GoSeq: release.Seq, Worker: s.cfg.ID, LeaseUntil: time.Now().Add(s.cfg.Lease).UTC()}
@@ -209,10 +190,15 @@ func (s *Service) claim(ctx context.Context, release, prev events.Event, h host,
 	if err != nil {
 		return jetstream.Final(err)
 	}
-	runCtx, done := s.enter(ctx, rel)
+	runCtx, done := s.enter(ctx, rel, release.Seq)
+	if done == nil {
+		return jetstream.Later(s.cfg.Lease / 2) // another delivery to this process is at it
+	}
 	defer done()
 	a, err := s.conn.Append(ctx, events.After(prev), e)
 	switch {
+	case errors.Is(err, jetstream.ErrTampered):
+		return s.tampered(ctx, release, a.Last, rel, err)
 	case err != nil:
 		return fmt.Errorf("append claim of %s: %w", call, err)
 	case a.Outcome == jetstream.Gone:
@@ -224,25 +210,7 @@ func (s *Service) claim(ctx context.Context, release, prev events.Event, h host,
 		}
 		return s.goOn(ctx, release, a.Last, h, rel)
 	}
-	out := s.run(runCtx, h, rel, c)
-	done()
-	return s.finish(ctx, a.Last, rel, out)
-}
-
-// enter makes the call's context: it ends with the process, at the tool's timeout, and when the call is cancelled.
-func (s *Service) enter(ctx context.Context, rel events.CallReleased) (context.Context, func()) {
-	runCtx, cancel := context.WithCancelCause(ctx)
-	runCtx, stop := context.WithTimeout(runCtx, orElse(time.Duration(rel.Timeout), agent.DefaultTimeout))
-	s.mu.Lock()
-	s.running[rel.ToolCallID] = cancel
-	s.mu.Unlock()
-	return runCtx, func() {
-		s.mu.Lock()
-		delete(s.running, rel.ToolCallID)
-		s.mu.Unlock()
-		stop()
-		cancel(nil)
-	}
+	return s.finish(ctx, a.Last, rel, s.run(runCtx, h, rel, c))
 }
 
 // outcome is what came of an attempt: a result, or a suspension.
@@ -305,7 +273,8 @@ func (s *Service) messages(ctx context.Context, rel events.CallReleased) ([]even
 }
 
 // finish stores what came of an attempt after its claim. An outcome that has lost its place is kept as evidence, and
-// changes nothing.
+// changes nothing. The delivery of a call that another worker has claimed since stays unsettled: an acknowledgement
+// counts for every delivery of the release, and that worker may die too.
 func (s *Service) finish(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome) error {
 	ctx = context.WithoutCancel(ctx) // a process that stops still says what it has done
 	call := claim.Place.CallID()
@@ -332,10 +301,16 @@ func (s *Service) finish(ctx context.Context, claim events.Event, rel events.Cal
 	switch {
 	case errors.Is(err, jetstream.ErrTooLarge):
 		return s.unstorable(ctx, claim, rel, out, err)
+	case errors.Is(err, jetstream.ErrTampered):
+		return errors.Join(s.late(ctx, claim, rel, out), s.tampered(ctx, claim, a.Last, rel, err))
 	case err != nil:
 		return fmt.Errorf("append outcome of %s: %w", call, err)
 	case a.Outcome != jetstream.Stored:
-		return s.late(ctx, claim, rel, out)
+		err := s.late(ctx, claim, rel, out)
+		if err == nil && a.Last.Place.Kind == events.KindClaim {
+			return jetstream.Later(s.cfg.Lease / 2)
+		}
+		return err
 	}
 	if out.finished != nil {
 		s.chunk(ctx, events.ResultChunk(*out.finished, json.RawMessage(rel.Args), a.Last.ID))
@@ -381,6 +356,9 @@ func (s *Service) chunk(ctx context.Context, c events.Chunk) {
 // abandon ends a call whose release cannot be handled. One that was claimed has perhaps happened: people decide.
 func (s *Service) abandon(ctx context.Context, d jetstream.Delivery, cause error) error {
 	last, err := s.conn.Last(ctx, d.Event.Place.Chain())
+	if errors.Is(err, jetstream.ErrTampered) {
+		return s.tampered(ctx, d.Event, last, events.CallReleased{}, cause)
+	}
 	if err != nil || settled(last, d.Event) {
 		return err
 	}

@@ -70,7 +70,7 @@ type Service struct {
 	hosts  map[string]host // by tool id
 
 	mu      sync.Mutex
-	running map[string]context.CancelCauseFunc // by toolCallId
+	running map[string]*ongoing // by toolCallId
 }
 
 // host is a tool that this process runs.
@@ -89,7 +89,7 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 	s := &Service{
 		conn: conn, ns: conn.Namespace(), cfg: cfg, log: cfg.Log,
 		origin: &events.Origin{Namespace: conn.Namespace(), Service: Name},
-		hosts:  map[string]host{}, running: map[string]context.CancelCauseFunc{},
+		hosts:  map[string]host{}, running: map[string]*ongoing{},
 	}
 	for _, t := range cfg.Tools {
 		m := t.Manifest()
@@ -186,10 +186,10 @@ func (s *Service) heard(p events.Place) {
 			return
 		}
 		s.mu.Lock()
-		cancel := s.running[call]
+		there := s.running[call]
 		s.mu.Unlock()
-		if cancel != nil {
-			cancel(errCancelled)
+		if there != nil {
+			there.cancel(errCancelled)
 		}
 	}
 }
