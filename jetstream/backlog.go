@@ -2,7 +2,9 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,6 +43,28 @@ func (c *Conn) Backlog(ctx context.Context, stream, consumer string) (Backlog, e
 // none. It is read from the leader.
 func (c *Conn) NextFact(ctx context.Context, after uint64, filter string) (events.Event, error) {
 	return c.fact(ctx, msgGet{Seq: after + 1, NextBy: filter})
+}
+
+// Overdue are the facts behind the floor of a backlog that fit one of the filters and had been stored for age when it
+// was read; those of a filter come oldest first. An error ends them.
+func (c *Conn) Overdue(ctx context.Context, b Backlog, age time.Duration, filters ...string) iter.Seq2[events.Event, error] {
+	return func(yield func(events.Event, error) bool) {
+		for _, filter := range filters {
+			for seq := b.Floor; ; {
+				fact, err := c.NextFact(ctx, seq, filter)
+				if errors.Is(err, ErrNotFound) || err == nil && b.Now.Sub(fact.Stored) < age {
+					break
+				}
+				if err != nil {
+					yield(fact, fmt.Errorf("read backlog after %d: %w", seq, err))
+					return
+				}
+				if seq = fact.Seq; !yield(fact, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Subjects are the subjects of the log that fit a filter.

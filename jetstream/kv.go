@@ -54,18 +54,6 @@ func (c *Conn) storeMsg(ctx context.Context, msg *nats.Msg) (seq uint64, err err
 	return seq, err
 }
 
-// pause waits for d or until ctx ends, whose error it returns.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
 // directMsg is a message that a replica of a stream has sent.
 type directMsg struct {
 	subject string

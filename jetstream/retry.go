@@ -20,6 +20,11 @@ var (
 func (p *spacing) wait(ctx context.Context) error {
 	d := p.next/2 + rand.N(p.next/2+1) //nolint:gosec // jitter needs no secrecy
 	p.next = min(2*p.next, p.longest)
+	return pause(ctx, d)
+}
+
+// pause waits for d or until ctx ends, whose error it returns.
+func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

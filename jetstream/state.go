@@ -97,6 +97,31 @@ func (c *Conn) fold(ctx context.Context, main []events.Event) (*events.State, er
 	return st, nil
 }
 
+// FoldResults adds to a state the results of its current step that it lacks, as the leader shows them.
+func (c *Conn) FoldResults(ctx context.Context, st *events.State) error {
+	var places []events.Place
+	for _, token := range st.Open() {
+		call, err := events.CallOf(st.RunID, token)
+		if err != nil {
+			return err
+		}
+		places = append(places, c.ns.Call(call, events.KindResult))
+	}
+	facts, err := c.Facts(ctx, places...)
+	if err != nil {
+		return fmt.Errorf("read results of %s: %w", st.RunID, err)
+	}
+	for _, e := range facts {
+		if e.ID == "" {
+			continue
+		}
+		if err := st.Apply(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // results reads, for each fact of the main chain, the results of its calls that are there; for the first, of those
 // that are still open in the state it begins with.
 func (c *Conn) results(ctx context.Context, st *events.State, main []events.Event) ([][]events.Event, error) {

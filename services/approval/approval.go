@@ -7,6 +7,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -57,15 +58,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.ID == "" {
-		c.ID = events.NewID(time.Now())
-	}
-	c.Expires = orDefault(c.Expires, 168*time.Hour)
-	c.Retention = orDefault(c.Retention, 24*time.Hour)
-	c.Sweep = orDefault(c.Sweep, 10*time.Second)
-	c.DeepSweep = orDefault(c.DeepSweep, 10*time.Minute)
-	c.SweepAge = orDefault(c.SweepAge, 30*time.Second)
-	c.Concurrency = orDefault(c.Concurrency, 64)
+	c.ID = cmp.Or(c.ID, events.NewID(time.Now()))
+	c.Expires = cmp.Or(c.Expires, 168*time.Hour)
+	c.Retention = cmp.Or(c.Retention, 24*time.Hour)
+	c.Sweep = cmp.Or(c.Sweep, 10*time.Second)
+	c.DeepSweep = cmp.Or(c.DeepSweep, 10*time.Minute)
+	c.SweepAge = cmp.Or(c.SweepAge, 30*time.Second)
+	c.Concurrency = cmp.Or(c.Concurrency, 64)
 	if len(c.Pools) == 0 {
 		c.Pools = []string{events.DefaultPool}
 	}
@@ -73,14 +72,6 @@ func (c Config) withDefaults() Config {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 // Service is a gate.
@@ -140,11 +131,14 @@ func (s *Service) Run(ctx context.Context) error {
 	return service.All(ctx,
 		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, live) },
 		s.conn.Consume(events.StreamRuns, Name, jetstream.Handler{
-			Handle: s.onFact, Abandon: s.abandonFact, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency, Batch: 256}),
+			Handle: s.onFact, Abandon: s.abandonFact, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency, Batch: 256,
+		}),
 		s.conn.Consume(events.StreamInbox, Name, jetstream.Handler{
-			Handle: s.onRequest, Malformed: s.onMalformed, Concurrency: s.cfg.Concurrency, Batch: 256}),
+			Handle: s.onRequest, Malformed: s.onMalformed, Concurrency: s.cfg.Concurrency, Batch: 256,
+		}),
 		s.conn.Consume(events.StreamTimers, Name, jetstream.Handler{
-			Handle: s.onTimer, Concurrency: s.cfg.Concurrency, Batch: 256}),
+			Handle: s.onTimer, Concurrency: s.cfg.Concurrency, Batch: 256,
+		}),
 		s.sweep)
 }
 
@@ -159,8 +153,9 @@ func (s *Service) onFact(ctx context.Context, d jetstream.Delivery) error {
 		return s.onEnd(ctx, d)
 	case events.KindLate:
 		return s.onLate(ctx, d)
+	default:
+		return jetstream.Final(fmt.Errorf("a %s is not for the gate", d.Event.Place.Kind))
 	}
-	return jetstream.Final(fmt.Errorf("a %s is not for the gate", d.Event.Place.Kind))
 }
 
 // onRequest handles a request of the inbox.
@@ -199,8 +194,9 @@ func (s *Service) add(ctx context.Context, p events.Place, prev events.Event, da
 		return a.Last, true, nil
 	case jetstream.Lost:
 		return a.Last, false, nil
+	default:
+		return events.Event{}, false, errGone
 	}
-	return events.Event{}, false, errGone
 }
 
 // trust remembers a signed fact that needs no second look.

@@ -98,8 +98,10 @@ func (s *Service) remember(r *run, step events.Event) error {
 }
 
 func (s *Service) question(r *run, rules *ruleView, call events.CallID, planned events.CallPlanned) question {
-	return question{ns: s.ns, call: call, planned: planned, run: r, rules: rules, judge: rule.NewEvaluator(s.exprs),
-		expires: s.cfg.Expires, now: time.Now().UTC()}
+	return question{
+		ns: s.ns, call: call, planned: planned, run: r, rules: rules, judge: rule.NewEvaluator(s.exprs),
+		expires: s.cfg.Expires, now: time.Now().UTC(),
+	}
 }
 
 // openCall stores the first fact of a call that does not wait, and helps on when somebody else was first.
@@ -140,8 +142,9 @@ func (s *Service) help(ctx context.Context, r *run, last events.Event) error {
 		return s.askAgain(ctx, r, last)
 	case events.KindResult:
 		return s.show(ctx, last)
+	default:
+		return nil // released or running: its executor goes on
 	}
-	return nil // released or running: its executor goes on
 }
 
 // show publishes the chunk of a result, so that readers see it; whoever finds the result does so again.
@@ -160,7 +163,7 @@ func (s *Service) show(ctx context.Context, fact events.Event) error {
 // chunk publishes what people watch. It never fails a call: what is lost here is published again with the step's end.
 func (s *Service) chunk(ctx context.Context, c events.Chunk) {
 	if err := s.conn.PublishChunk(ctx, s.origin, c); err != nil {
-		s.log.Warn("chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
+		s.log.WarnContext(ctx, "chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
 	}
 }
 
@@ -230,8 +233,10 @@ func (s *Service) announce(ctx context.Context, r *run, fact events.Event) error
 
 // setTimer schedules the ask's deadline. The server replaces a timer of the same id, so repeating it is harmless.
 func (s *Service) setTimer(ctx context.Context, ask events.CallHeld) error {
-	return s.conn.SetTimer(ctx, s.origin, events.TimerSet{RunID: ask.RunID, ToolCallID: ask.ToolCallID,
-		Round: ask.Round, Purpose: events.TimerExpire, At: ask.ExpiresAt})
+	return s.conn.SetTimer(ctx, s.origin, events.TimerSet{
+		RunID: ask.RunID, ToolCallID: ask.ToolCallID,
+		Round: ask.Round, Purpose: events.TimerExpire, At: ask.ExpiresAt,
+	})
 }
 
 // tellSuspended publishes suspended when every unfinished call of the step is held, so that readers may stop waiting.

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,9 +154,11 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 				return err
 			}
 		}
-		d := events.CallFinished{ToolCallID: call.String(), RunID: call.Run, ToolName: toolName,
+		d := events.CallFinished{
+			ToolCallID: call.String(), RunID: call.Run, ToolName: toolName,
 			Outcome: events.OutcomeCancelled, Started: started, Reason: cause.Reason, Cancel: &cause,
-			Error: &events.ToolError{Name: events.ErrorCancelled, Message: "the call was cancelled"}}
+			Error: &events.ToolError{Name: events.ErrorCancelled, Message: "the call was cancelled"},
+		}
 		stored, ours, err := s.add(ctx, s.ns.Call(call, events.KindResult), last, d)
 		if err != nil {
 			return ignoreGone(err)
@@ -198,10 +201,10 @@ func (s *Service) cancelCall(ctx context.Context, d jetstream.Delivery, in event
 
 // endOf is the end that a cancel is due to bring. A run that has not started has nothing else to say.
 func (s *Service) endOf(ctx context.Context, id string, cause events.CancelCause) events.RunEnded {
-	d := events.RunEnded{RunID: id, Outcome: orDefault(cause.End, events.RunCancelled), FinishReason: "cancelled", Cancel: &cause}
+	d := events.RunEnded{RunID: id, Outcome: cmp.Or(cause.End, events.RunCancelled), FinishReason: "cancelled", Cancel: &cause}
 	if d.Outcome == events.RunFailed {
 		d.FinishReason = "error"
-		d.Error = &events.Error{Code: cause.Code, Message: orDefault(cause.Reason, "the run failed: "+string(cause.Code)), RunID: id}
+		d.Error = &events.Error{Code: cause.Code, Message: cmp.Or(cause.Reason, "the run failed: "+string(cause.Code)), RunID: id}
 	}
 	if st, err := s.current(ctx, id); err == nil {
 		d.AgentID, d.ThreadID, d.ResourceID, d.Step = st.AgentID, st.ThreadID, st.ResourceID, st.Step

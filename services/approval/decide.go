@@ -1,8 +1,8 @@
 package approval
 
 import (
+	"cmp"
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,8 +116,9 @@ func readDecision(d jetstream.Delivery, call events.CallID) (events.DecisionRequ
 	switch req.Decision {
 	case events.Approve, events.Decline, events.Edit, events.Respond, events.ResumeD, events.Retry:
 		return req, nil
+	default:
+		return bad("decision is %q; use approve, decline, edit, respond, resume or retry", req.Decision)
 	}
-	return bad("decision is %q; use approve, decline, edit, respond, resume or retry", req.Decision)
 }
 
 // prove tells who sent a decision. The subject names the sender; what proves it is the principal's own signature, that
@@ -181,7 +182,7 @@ func keyOf(def events.PrincipalDef) events.Keys {
 	if err != nil {
 		return events.Keys{}
 	}
-	return events.Keys{def.Key: ed25519.PublicKey(pub)}
+	return events.Keys{def.Key: pub}
 }
 
 // judge checks a decision against the ask that it met, in the order in which senders are told: entitled, round, kind,
@@ -207,6 +208,7 @@ func (m meeting) judge(e events.Event) (events.CallAnswered, *events.Error) {
 		a.Result, a.ModelOutput = req.Result, req.ModelOutput
 	case events.ResumeD:
 		a.Resume = &events.Resume{Data: req.ResumeData}
+	default: // bring no data
 	}
 	return a, nil
 }
@@ -305,6 +307,7 @@ func (m meeting) checkData(events.Event) *events.Error {
 			return events.Errorf(events.CodeInvalidData, "resume must bring resumeData; null is a value")
 		}
 		return checkSchema("resumeData", m.ask.ResumeSchema, m.req.ResumeData)
+	default: // bring no data
 	}
 	return nil
 }
@@ -386,9 +389,11 @@ func (s *Service) refuseLate(ctx context.Context, d jetstream.Delivery, in event
 	call := last.Place.CallID()
 	if counted != nil {
 		e := events.Errorf(events.CodeAlreadyDecided, "call %s was already decided: %s by %s", call, counted.Decision,
-			orDefault(counted.Principal, "its deadline"))
-		e.Answer = &events.AnswerBrief{Decision: counted.Decision, Principal: counted.Principal,
-			At: counted.At.Format(time.RFC3339Nano), Reason: counted.Reason}
+			cmp.Or(counted.Principal, "its deadline"))
+		e.Answer = &events.AnswerBrief{
+			Decision: counted.Decision, Principal: counted.Principal,
+			At: counted.At.Format(time.RFC3339Nano), Reason: counted.Reason,
+		}
 		e.Same = counted.Principal == d.Event.AuthID
 		return s.refuse(ctx, d, in, call, e)
 	}
@@ -421,8 +426,10 @@ func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.In
 	if id == "" {
 		id = "inbox-" + strconv.FormatUint(d.Event.Seq, 10)
 	}
-	data := events.DecisionRefused{ToolCallID: call.String(), RunID: call.Run, EventID: id, Principal: in.Principal,
-		Decision: decisionOf(d.Event), At: d.Event.Stored.UTC(), InboxSeq: d.Event.Seq, Error: *why}
+	data := events.DecisionRefused{
+		ToolCallID: call.String(), RunID: call.Run, EventID: id, Principal: in.Principal,
+		Decision: decisionOf(d.Event), At: d.Event.Stored.UTC(), InboxSeq: d.Event.Seq, Error: *why,
+	}
 	fact, err := s.origin.Fact(s.ns.Beside(call, events.KindRefused, id), data, d.Event)
 	if err != nil {
 		return jetstream.Final(err)
@@ -437,14 +444,16 @@ func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.In
 // note tells a sender. Notes are hints: one that is lost costs its sender a look at the log.
 func (s *Service) note(ctx context.Context, subject string, e events.Event) {
 	if err := s.conn.Note(ctx, subject, e); err != nil {
-		s.log.Warn("note not published", "runId", e.Subject, "error", err)
+		s.log.WarnContext(ctx, "note not published", "runId", e.Subject, "error", err)
 	}
 }
 
 func decisionOf(e events.Event) events.Decision {
 	req, err := events.Data[events.DecisionRequested](e)
-	if err != nil || !slices.Contains([]events.Decision{events.Approve, events.Decline, events.Edit, events.Respond,
-		events.ResumeD, events.Retry}, req.Decision) {
+	if err != nil || !slices.Contains([]events.Decision{
+		events.Approve, events.Decline, events.Edit, events.Respond,
+		events.ResumeD, events.Retry,
+	}, req.Decision) {
 		return ""
 	}
 	return req.Decision

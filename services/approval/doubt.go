@@ -97,8 +97,10 @@ func (s *Service) releasedAs(ctx context.Context, r *run, call events.CallID) (q
 	q := s.question(r, rules, call, events.CallPlanned{ToolCallID: call.String(), ToolName: rel.ToolName})
 	q.round, q.attempt = rel.Round+1, rel.Attempt
 	args := json.RawMessage(rel.Args)
-	fp := events.Frozen{Namespace: s.ns, RunID: call.Run, ToolCallID: call.String(), Round: q.round, ToolID: t.ID,
-		ToolVersion: t.Version, InputSchemaDigest: t.InputSchemaDigest, Args: args}.Fingerprint()
+	fp := events.Frozen{
+		Namespace: s.ns, RunID: call.Run, ToolCallID: call.String(), Round: q.round, ToolID: t.ID,
+		ToolVersion: t.Version, InputSchemaDigest: t.InputSchemaDigest, Args: args,
+	}.Fingerprint()
 	return q, frozen{tool: t, args: args, fingerprint: fp}, nil
 }
 
@@ -161,6 +163,8 @@ func (s *Service) abandonFact(ctx context.Context, d jetstream.Delivery, cause e
 	if p.Kind != events.KindStep && p.Kind != events.KindSuspend {
 		return nil
 	}
-	return s.endRun(ctx, p.Run, events.CancelCause{RunID: p.Run, End: events.RunFailed, Code: events.CodeDeliveryExhausted,
-		By: Name, Reason: fmt.Sprintf("the gate could not handle %s: %v", p.Kind, cause)})
+	return s.endRun(ctx, p.Run, events.CancelCause{
+		RunID: p.Run, End: events.RunFailed, Code: events.CodeDeliveryExhausted,
+		By: Name, Reason: fmt.Sprintf("the gate could not handle %s: %v", p.Kind, cause),
+	})
 }

@@ -23,7 +23,8 @@ func (s *Service) current(ctx context.Context, id string) (*events.State, error)
 			return nil, err
 		}
 		if head.Seq == st.MainSeq {
-			return s.refresh(ctx, st)
+			st = st.Clone()
+			return st, s.conn.FoldResults(ctx, st)
 		}
 	}
 	st, _, err := s.conn.RunState(ctx, id)
@@ -32,32 +33,6 @@ func (s *Service) current(ctx context.Context, id string) (*events.State, error)
 	}
 	s.states.Put(id, st, st.Size())
 	return st.Clone(), nil
-}
-
-// refresh folds in the results that the remembered state lacks.
-func (s *Service) refresh(ctx context.Context, st *events.State) (*events.State, error) {
-	st = st.Clone()
-	var places []events.Place
-	for _, c := range st.Open() {
-		call, err := events.CallOf(st.RunID, c)
-		if err != nil {
-			return nil, err
-		}
-		places = append(places, s.ns.Call(call, events.KindResult))
-	}
-	facts, err := s.conn.Facts(ctx, places...)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range facts {
-		if f.ID == "" {
-			continue
-		}
-		if err := st.Apply(f); err != nil {
-			return nil, err
-		}
-	}
-	return st, nil
 }
 
 // enter writes the asks that are about to be stored into the run's entry, with the state that a planner goes on from.

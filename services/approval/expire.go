@@ -58,8 +58,10 @@ func (s *Service) expire(ctx context.Context, fact events.Event, now time.Time) 
 	if now.Before(ask.ExpiresAt) {
 		return s.setTimer(ctx, ask)
 	}
-	data := events.CallAnswered{ToolCallID: ask.ToolCallID, RunID: ask.RunID, Round: ask.Round, Decision: events.Expired,
-		Fingerprint: ask.Fingerprint, AuthType: events.AuthTimer, At: now.UTC(), Reason: "expired", Rules: ask.Reason.Digest}
+	data := events.CallAnswered{
+		ToolCallID: ask.ToolCallID, RunID: ask.RunID, Round: ask.Round, Decision: events.Expired,
+		Fingerprint: ask.Fingerprint, AuthType: events.AuthTimer, At: now.UTC(), Reason: "expired", Rules: ask.Reason.Digest,
+	}
 	last, ours, err := s.add(ctx, s.ns.Call(call, events.KindAnswer), fact, data)
 	switch {
 	case err != nil:

@@ -47,8 +47,10 @@ func (s *Service) afterAnswer(ctx context.Context, r *run, ask events.CallHeld, 
 	if a.Decision != events.Expired || ask.OnExpiry != "fail" {
 		return nil
 	}
-	return s.endRun(ctx, ask.RunID, events.CancelCause{RunID: ask.RunID, End: events.RunFailed,
-		Code: events.CodeAskExpired, Reason: "nobody decided call " + ask.ToolCallID})
+	return s.endRun(ctx, ask.RunID, events.CancelCause{
+		RunID: ask.RunID, End: events.RunFailed,
+		Code: events.CodeAskExpired, Reason: "nobody decided call " + ask.ToolCallID,
+	})
 }
 
 // answered is an answer with the ask that it follows.
@@ -97,8 +99,10 @@ func (s *Service) releaseOf(ctx context.Context, r *run, a answered) (*events.Ca
 	if err != nil {
 		return nil, fmt.Errorf("definition of tool %s: %w", a.ask.ToolID, err)
 	}
-	q := question{ns: s.ns, call: a.call, round: a.ask.Round, run: r, follows: a.fact.Seq, attempt: a.ask.Attempt,
-		planned: events.CallPlanned{ToolName: a.ask.ToolName}, now: time.Now().UTC()}
+	q := question{
+		ns: s.ns, call: a.call, round: a.ask.Round, run: r, follows: a.fact.Seq, attempt: a.ask.Attempt,
+		planned: events.CallPlanned{ToolName: a.ask.ToolName}, now: time.Now().UTC(),
+	}
 	rel := q.release(frozen{tool: t, args: a.ask.Args, fingerprint: a.ask.Fingerprint}, events.AllowedBy{Answer: a.fact.Seq})
 	if a.ask.Kind == events.AskSuspended {
 		rel.Resume, rel.SuspendPayload = a.data.Resume, a.ask.SuspendPayload
@@ -108,9 +112,11 @@ func (s *Service) releaseOf(ctx context.Context, r *run, a answered) (*events.Ca
 
 // resultOf is the end of a call that people did not let run.
 func resultOf(a answered, started bool) *events.CallFinished {
-	d := &events.CallFinished{ToolCallID: a.ask.ToolCallID, RunID: a.ask.RunID, ToolName: a.ask.ToolName,
+	d := &events.CallFinished{
+		ToolCallID: a.ask.ToolCallID, RunID: a.ask.RunID, ToolName: a.ask.ToolName,
 		Round: a.ask.Round, Started: started, Attempt: a.ask.Attempt, Principal: a.data.Principal,
-		Args: a.ask.Args, Reason: a.data.Reason}
+		Args: a.ask.Args, Reason: a.data.Reason,
+	}
 	switch a.data.Decision {
 	case events.Respond:
 		d.Outcome, d.Result, d.ModelOutput = events.OutcomeResponded, a.data.Result, a.data.ModelOutput

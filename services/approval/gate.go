@@ -2,6 +2,7 @@ package approval
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,15 +60,13 @@ func (q question) decide(ctx context.Context) verdict {
 		return verdict{released: &r}
 	case rule.Block:
 		return verdict{finished: q.result(events.OutcomeBlocked, blockedBy(j.Reason))}
+	default:
+		return verdict{held: q.hold(f, j)}
 	}
-	return verdict{held: q.hold(f, j)}
 }
 
 func blockedBy(r rule.Reason) func(*events.CallFinished) {
-	text := r.Text
-	if text == "" {
-		text = "blocked by rule " + r.Rule
-	}
+	text := cmp.Or(r.Text, "blocked by rule "+r.Rule)
 	return func(d *events.CallFinished) {
 		d.Reason = "rule " + r.Set + "/" + r.Rule
 		d.Error = &events.ToolError{Name: "blocked", Message: text}
@@ -114,13 +113,12 @@ func (q question) checkContext(t *tool) error {
 }
 
 func unknownTool(name string, usable []string) func(*events.CallFinished) {
-	list := strings.Join(usable, ", ")
-	if list == "" {
-		list = "none"
-	}
+	list := cmp.Or(strings.Join(usable, ", "), "none")
 	return func(d *events.CallFinished) {
-		d.Error = &events.ToolError{Name: events.ErrorToolNotFound,
-			Message: fmt.Sprintf("Tool %q is not available. Available tools: %s", name, list)}
+		d.Error = &events.ToolError{
+			Name:    events.ErrorToolNotFound,
+			Message: fmt.Sprintf("Tool %q is not available. Available tools: %s", name, list),
+		}
 	}
 }
 
@@ -130,8 +128,10 @@ func invalidInput(c events.CallPlanned, err error) func(*events.CallFinished) {
 
 // result is the outcome of a call that ends at the gate without having started.
 func (q question) result(o events.Outcome, more ...func(*events.CallFinished)) *events.CallFinished {
-	d := &events.CallFinished{ToolCallID: q.call.String(), RunID: q.call.Run, ToolName: q.planned.ToolName,
-		Round: q.round, Outcome: o}
+	d := &events.CallFinished{
+		ToolCallID: q.call.String(), RunID: q.call.Run, ToolName: q.planned.ToolName,
+		Round: q.round, Outcome: o,
+	}
 	for _, f := range more {
 		f(d)
 	}
@@ -177,9 +177,13 @@ func (q question) input(f frozen) (rule.Input, error) {
 	}
 	st := q.run.start
 	return rule.Input{
-		Tool: map[string]any{"id": f.tool.ID, "name": q.planned.ToolName, "version": f.tool.Version,
-			"effect": string(f.tool.Effect), "source": map[string]any{"kind": f.tool.Source.Kind,
-				"server": f.tool.Source.Server, "name": f.tool.Source.Name}},
+		Tool: map[string]any{
+			"id": f.tool.ID, "name": q.planned.ToolName, "version": f.tool.Version,
+			"effect": string(f.tool.Effect), "source": map[string]any{
+				"kind":   f.tool.Source.Kind,
+				"server": f.tool.Source.Server, "name": f.tool.Source.Name,
+			},
+		},
 		Args:    args,
 		Agent:   map[string]any{"id": st.AgentID},
 		Run:     map[string]any{"id": st.RunID, "thread": st.ThreadID, "resource": st.ResourceID, "requester": st.Requester},
@@ -208,7 +212,7 @@ func (q question) release(f frozen, by events.AllowedBy) events.CallReleased {
 		ToolID: f.tool.ID, ToolVersion: f.tool.Version, InputSchemaDigest: f.tool.InputSchemaDigest,
 		Effect: f.tool.Effect, Args: string(f.args), Fingerprint: f.fingerprint, Follows: q.follows, AllowedBy: by,
 		ToolName: q.planned.ToolName, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
-		RequestContext: st.RequestContext, StartBy: q.now.Add(orDefault(time.Duration(f.tool.StartTimeout), 5*time.Minute)),
+		RequestContext: st.RequestContext, StartBy: q.now.Add(cmp.Or(time.Duration(f.tool.StartTimeout), 5*time.Minute)),
 		Timeout: f.tool.Timeout, Attempt: q.attempt,
 	}
 }
@@ -216,8 +220,10 @@ func (q question) release(f frozen, by events.AllowedBy) events.CallReleased {
 // hold is the question to people about these bytes.
 func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 	a := q.ask(f, events.AskApproval)
-	a.Reason = events.AskReason{Rule: j.Reason.Rule, Set: j.Reason.Set, Digest: j.Reason.Digest, Text: j.Reason.Text,
-		Error: j.Reason.Error}
+	a.Reason = events.AskReason{
+		Rule: j.Reason.Rule, Set: j.Reason.Set, Digest: j.Reason.Digest, Text: j.Reason.Text,
+		Error: j.Reason.Error,
+	}
 	expires := time.Duration(f.tool.Expires)
 	for _, m := range j.Matches {
 		if m.Action != rule.Ask || m.Set < 0 {
@@ -235,7 +241,7 @@ func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 			a.OnExpiry = r.OnExpiry
 		}
 	}
-	a.ExpiresAt = q.now.Add(orDefault(expires, q.expires))
+	a.ExpiresAt = q.now.Add(cmp.Or(expires, q.expires))
 	return a
 }
 
@@ -268,8 +274,8 @@ func (q question) ask(f frozen, kind events.AskKind) *events.CallHeld {
 		Round: q.round, Kind: kind, ToolName: q.planned.ToolName, ToolID: f.tool.ID, ToolVersion: f.tool.Version,
 		ToolDigest: f.tool.digest, Title: f.tool.Title, InputSchemaDigest: f.tool.InputSchemaDigest,
 		Effect: f.tool.Effect, Args: f.args, Fingerprint: f.fingerprint, Allowed: kind.Allowed(),
-		OnExpiry: orDefault(f.tool.OnExpiry, "decline"), ThreadID: st.ThreadID, ResourceID: st.ResourceID,
+		OnExpiry: cmp.Or(f.tool.OnExpiry, "decline"), ThreadID: st.ThreadID, ResourceID: st.ResourceID,
 		Attempt: q.attempt, AskedAt: q.now,
-		ExpiresAt: q.now.Add(orDefault(time.Duration(f.tool.Expires), q.expires)),
+		ExpiresAt: q.now.Add(cmp.Or(time.Duration(f.tool.Expires), q.expires)),
 	}
 }

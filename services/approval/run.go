@@ -210,8 +210,10 @@ func viewOf(named map[string][]byte) (*ruleView, error) {
 		out := rule.Set{Name: set.Name, Digest: events.Digest(named[name])}
 		for _, r := range set.Rules {
 			v.full[set.Name][r.Name] = r
-			out.Rules = append(out.Rules, rule.Rule{Name: r.Name, Tools: r.Tools, Agents: r.Agents, When: r.When,
-				Action: rule.Action(r.Action), Reason: r.Reason})
+			out.Rules = append(out.Rules, rule.Rule{
+				Name: r.Name, Tools: r.Tools, Agents: r.Agents, When: r.When,
+				Action: rule.Action(r.Action), Reason: r.Reason,
+			})
 		}
 		v.sets = append(v.sets, out)
 	}

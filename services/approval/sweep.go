@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/service"
 )
 
 // The sweeper finds what a handler has left undone and calls that handler again. It needs no index of its own: what is
@@ -21,7 +22,7 @@ const scanShare = 20
 func (s *Service) sweep(ctx context.Context) error {
 	var nextDeep, nextScan time.Time
 	for {
-		if err := sleep(ctx, s.cfg.Sweep); err != nil {
+		if err := service.Sleep(ctx, s.cfg.Sweep); err != nil {
 			return nil //nolint:nilerr // the clean stop
 		}
 		now := time.Now()
@@ -38,19 +39,10 @@ func (s *Service) sweep(ctx context.Context) error {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 // try runs one rule; what fails is logged and tried again with the next sweep.
 func (s *Service) try(ctx context.Context, what string, f func(context.Context) error) {
 	if err := f(ctx); err != nil && ctx.Err() == nil {
-		s.log.Warn("sweep failed", "rule", what, "error", err)
+		s.log.WarnContext(ctx, "sweep failed", "rule", what, "error", err)
 	}
 }
 
@@ -69,25 +61,15 @@ func (s *Service) sweepBacklog(ctx context.Context) error {
 
 // each calls f for every fact behind a consumer's floor that is older than the sweeper's age.
 func (s *Service) each(ctx context.Context, b jetstream.Backlog, filters []string, f func(events.Event) error) error {
-	for _, filter := range filters {
-		for seq := b.Floor; ; {
-			fact, err := s.conn.NextFact(ctx, seq, filter)
-			if errors.Is(err, jetstream.ErrNotFound) {
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("read backlog after %d: %w", seq, err)
-			}
-			if b.Now.Sub(fact.Stored) < s.cfg.SweepAge {
-				break
-			}
-			seq = fact.Seq
-			if fact.Carried {
-				continue
-			}
-			if err := f(fact); err != nil {
-				s.log.Warn("sweep failed", "runId", fact.Place.Run, "kind", string(fact.Place.Kind), "error", err)
-			}
+	for fact, err := range s.conn.Overdue(ctx, b, s.cfg.SweepAge, filters...) {
+		if err != nil {
+			return err
+		}
+		if fact.Carried {
+			continue
+		}
+		if err := f(fact); err != nil {
+			s.log.WarnContext(ctx, "sweep failed", "runId", fact.Place.Run, "kind", string(fact.Place.Kind), "error", err)
 		}
 	}
 	return nil
@@ -169,10 +151,14 @@ const executorService = "tool-executor"
 
 // unavailable ends a call that nobody runs.
 func (s *Service) unavailable(ctx context.Context, last events.Event, d events.CallReleased, started bool) error {
-	data := events.CallFinished{ToolCallID: d.ToolCallID, RunID: d.RunID, ToolName: d.ToolName, Round: d.Round,
+	data := events.CallFinished{
+		ToolCallID: d.ToolCallID, RunID: d.RunID, ToolName: d.ToolName, Round: d.Round,
 		Outcome: events.OutcomeUnavailable, Started: started, Attempt: d.Attempt,
-		Error: &events.ToolError{Name: events.ErrorUnavailable,
-			Message: fmt.Sprintf("no worker of pool %s took tool %s in time", d.Pool, d.ToolID)}}
+		Error: &events.ToolError{
+			Name:    events.ErrorUnavailable,
+			Message: fmt.Sprintf("no worker of pool %s took tool %s in time", d.Pool, d.ToolID),
+		},
+	}
 	stored, _, err := s.add(ctx, s.ns.Call(last.Place.CallID(), events.KindResult), last, data)
 	if err != nil {
 		return ignoreGone(err)
@@ -192,18 +178,18 @@ func (s *Service) sweepSuspended(ctx context.Context) error {
 		return err
 	}
 	for _, key := range keys {
-		if ctx.Err() != nil {
-			return nil
+		if err := ctx.Err(); err != nil {
+			return err
 		}
 		snap, _, err := s.conn.Snapshot(ctx, key)
+		if errors.Is(err, jetstream.ErrNotFound) {
+			continue // decided since the list was read
+		}
 		if err != nil {
-			if ignoreMissing(err) != nil {
-				return err
-			}
-			continue
+			return err
 		}
 		if err := s.sweepEntry(ctx, snap, now); err != nil {
-			s.log.Warn("sweep failed", "runId", snap.RunID, "error", err)
+			s.log.WarnContext(ctx, "sweep failed", "runId", snap.RunID, "error", err)
 		}
 	}
 	return nil
@@ -281,7 +267,7 @@ func (s *Service) sweepAsks(ctx context.Context) error {
 			continue
 		}
 		if err := s.sweepHeld(ctx, p, now); err != nil {
-			s.log.Warn("sweep failed", "runId", p.Run, "error", err)
+			s.log.WarnContext(ctx, "sweep failed", "runId", p.Run, "error", err)
 		}
 	}
 	return nil

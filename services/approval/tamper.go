@@ -40,14 +40,16 @@ func (s *Service) tampered(ctx context.Context, r *run, fact events.Event, why e
 
 // closeForeign appends a call's blocked result after a message that is not what its place calls for.
 func (s *Service) closeForeign(ctx context.Context, call events.CallID, fact events.Event, why error) error {
-	s.log.Error("tampering: a fact that no service of Weir wrote", "runId", call.Run, "toolCallId", call.String(),
+	s.log.ErrorContext(ctx, "tampering: a fact that no service of Weir wrote", "runId", call.Run, "toolCallId", call.String(),
 		"kind", string(fact.Place.Kind), "seq", fact.Seq, "error", why)
 	if fact.Place.Kind == "" || fact.Place.CallID() != call {
 		fact.Place = s.ns.Call(call, kindForeign)
 	}
-	d := events.CallFinished{ToolCallID: call.String(), RunID: call.Run, Outcome: events.OutcomeBlocked,
+	d := events.CallFinished{
+		ToolCallID: call.String(), RunID: call.Run, Outcome: events.OutcomeBlocked,
 		Reason: string(events.CodeTampering), Foreign: fact.Seq,
-		Error: &events.ToolError{Name: string(events.CodeTampering), Message: "the call's record was tampered with"}}
+		Error: &events.ToolError{Name: string(events.CodeTampering), Message: "the call's record was tampered with"},
+	}
 	last, _, err := s.add(ctx, s.ns.Call(call, events.KindResult), fact, d)
 	if err != nil {
 		return ignoreGone(err)
@@ -70,8 +72,10 @@ func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte,
 		return jetstream.Final(cause)
 	}
 	if p.Kind != events.KindEnd {
-		err = s.endRun(ctx, p.Run, events.CancelCause{RunID: p.Run, End: events.RunFailed, Code: events.CodeTampering,
-			By: Name, Reason: "the run's record was tampered with"})
+		err = s.endRun(ctx, p.Run, events.CancelCause{
+			RunID: p.Run, End: events.RunFailed, Code: events.CodeTampering,
+			By: Name, Reason: "the run's record was tampered with",
+		})
 	}
 	if err != nil {
 		return err

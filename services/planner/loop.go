@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
@@ -58,7 +59,7 @@ func next(st *events.State, lim events.Limits) action {
 		return action{end: limitEnd(st, limitFailures)}
 	case after.Repeats >= lim.Repeats:
 		return action{end: limitEnd(st, limitRepeats)}
-	case after.Active >= events.Duration(lim.Time):
+	case after.Active >= lim.Time:
 		return action{end: limitEnd(st, limitTime)}
 	}
 	return action{turn: true}
@@ -115,8 +116,10 @@ func commit(st *events.State, t turn, lim events.Limits) (step *events.StepFinis
 		return nil, finalEnd(st, t)
 	}
 	n := st.Step + 1
-	step = &events.StepFinished{RunID: st.RunID, Step: n, Attempt: t.attempt, MessageID: t.messageID, Message: t.message,
-		Calls: t.calls, Usage: t.usage, FinishReason: reasonToolCalls, Model: t.model, Active: events.Duration(t.active)}
+	step = &events.StepFinished{
+		RunID: st.RunID, Step: n, Attempt: t.attempt, MessageID: t.messageID, Message: t.message,
+		Calls: t.calls, Usage: t.usage, FinishReason: reasonToolCalls, Model: t.model, Active: events.Duration(t.active),
+	}
 	for i := range step.Calls {
 		step.Calls[i].ToolCallID = events.CallID{Run: st.RunID, Step: n, Index: i + 1}.String()
 	}
@@ -145,8 +148,10 @@ func finalEnd(st *events.State, t turn) *events.RunEnded {
 }
 
 func endOf(st *events.State, o events.RunOutcome) *events.RunEnded {
-	return &events.RunEnded{RunID: st.RunID, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
-		Outcome: o, Step: st.Step, Usage: st.Counters.Usage}
+	return &events.RunEnded{
+		RunID: st.RunID, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
+		Outcome: o, Step: st.Step, Usage: st.Counters.Usage,
+	}
 }
 
 // limitEnd is the end of a run that has reached a limit.
@@ -170,19 +175,11 @@ func failedEnd(st *events.State, why *events.Error) *events.RunEnded {
 // cancelledEnd is the end that a cancel is due to bring: the planner helps to append it and takes no turn.
 func cancelledEnd(st *events.State, cause events.CancelCause) *events.RunEnded {
 	if cause.End == events.RunFailed {
-		e := failedEnd(st, events.Errorf(cause.Code, "%s", orElse(cause.Reason, "the run failed: "+string(cause.Code))))
+		e := failedEnd(st, events.Errorf(cause.Code, "%s", cmp.Or(cause.Reason, "the run failed: "+string(cause.Code))))
 		e.Cancel = &cause
 		return e
 	}
 	e := endOf(st, events.RunCancelled)
 	e.FinishReason, e.Cancel = "cancelled", &cause
 	return e
-}
-
-func orElse[T comparable](v, other T) T {
-	var zero T
-	if v == zero {
-		return other
-	}
-	return v
 }

@@ -6,6 +6,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,14 +53,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.ID = orElse(c.ID, events.NewID(time.Now()))
-	c.Concurrency = orElse(c.Concurrency, 128)
-	c.TurnTimeout = orElse(c.TurnTimeout, 10*time.Minute)
-	c.Tries = orElse(c.Tries, 4)
-	c.Retention = orElse(c.Retention, 24*time.Hour)
-	c.Sweep = orElse(c.Sweep, 10*time.Second)
-	c.DeepSweep = orElse(c.DeepSweep, 10*time.Minute)
-	c.SweepAge = orElse(c.SweepAge, 30*time.Second)
+	c.ID = cmp.Or(c.ID, events.NewID(time.Now()))
+	c.Concurrency = cmp.Or(c.Concurrency, 128)
+	c.TurnTimeout = cmp.Or(c.TurnTimeout, 10*time.Minute)
+	c.Tries = cmp.Or(c.Tries, 4)
+	c.Retention = cmp.Or(c.Retention, 24*time.Hour)
+	c.Sweep = cmp.Or(c.Sweep, 10*time.Second)
+	c.DeepSweep = cmp.Or(c.DeepSweep, 10*time.Minute)
+	c.SweepAge = cmp.Or(c.SweepAge, 30*time.Second)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -116,9 +117,11 @@ func (s *Service) Run(ctx context.Context) error {
 	return service.All(ctx,
 		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, live) },
 		s.conn.Consume(events.StreamInbox, Name, jetstream.Handler{
-			Handle: s.onRequest, Malformed: s.onMalformed, Concurrency: s.cfg.Concurrency}),
+			Handle: s.onRequest, Malformed: s.onMalformed, Concurrency: s.cfg.Concurrency,
+		}),
 		s.conn.Consume(events.StreamRuns, Name, jetstream.Handler{
-			Handle: s.onFact, Abandon: s.abandon, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency}),
+			Handle: s.onFact, Abandon: s.abandon, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency,
+		}),
 		s.sweep)
 }
 
@@ -129,8 +132,9 @@ func (s *Service) onFact(ctx context.Context, d jetstream.Delivery) error {
 		return s.onStarted(ctx, d)
 	case events.KindResult:
 		return s.onResult(ctx, d)
+	default:
+		return jetstream.Final(fmt.Errorf("a %s is not for the planner", d.Event.Place.Kind))
 	}
-	return jetstream.Final(fmt.Errorf("a %s is not for the planner", d.Event.Place.Kind))
 }
 
 // onStarted takes the first turn of a run.
@@ -261,7 +265,7 @@ func (s *Service) add(ctx context.Context, p events.Place, prev events.Event, da
 // chunk publishes what people watch. It never fails a step.
 func (s *Service) chunk(ctx context.Context, c events.Chunk) {
 	if err := s.conn.PublishChunk(ctx, s.origin, c); err != nil {
-		s.log.Warn("chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
+		s.log.WarnContext(ctx, "chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
 	}
 }
 
@@ -291,7 +295,7 @@ func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte,
 	if err != nil {
 		return jetstream.Final(cause)
 	}
-	s.log.Error("tampering: a fact that no service of Weir wrote", "runId", p.Run, "subject", d.Subject, "error", cause)
+	s.log.ErrorContext(ctx, "tampering: a fact that no service of Weir wrote", "runId", p.Run, "subject", d.Subject, "error", cause)
 	why := events.Errorf(events.CodeTampering, "the run's record was tampered with")
 	if err := s.giveUp(ctx, events.Event{Place: p}, why); err != nil {
 		return err
@@ -310,8 +314,10 @@ func (s *Service) giveUp(ctx context.Context, fact events.Event, why *events.Err
 		return s.end(ctx, st, head, *failedEnd(st, why))
 	}
 	subject := s.ns.InCancel(events.TokenPlanner, run)
-	e, err := s.origin.Request(subject, run, events.CancelRequested{RunID: run, End: string(events.RunFailed),
-		Code: why.Code, Reason: why.Message}, fact)
+	e, err := s.origin.Request(subject, run, events.CancelRequested{
+		RunID: run, End: string(events.RunFailed),
+		Code: why.Code, Reason: why.Message,
+	}, fact)
 	if err != nil {
 		return err
 	}

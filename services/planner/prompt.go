@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func promptOf(st *events.State, def *definition, model string) (prompt, *events.
 	}
 	p := prompt{keys: map[string]string{}, request: agent.ModelRequest{
 		Model: model, Instructions: def.agent.Instructions,
-		ToolChoice: orElse(st.Options.ToolChoice, orElse(def.agent.ToolChoice, "auto")),
+		ToolChoice: cmp.Or(st.Options.ToolChoice, def.agent.ToolChoice, "auto"),
 		Settings:   def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions,
 		IdempotencyKey: fmt.Sprintf("%s-%d", st.RunID, st.Step+1),
 	}}
@@ -33,7 +34,7 @@ func promptOf(st *events.State, def *definition, model string) (prompt, *events.
 	names, broken := p.addTools(st, def)
 	p.request.Messages = fit(messages, names)
 	if key, ok := strings.CutPrefix(p.request.ToolChoice, "tool:"); ok {
-		p.request.ToolChoice = "tool:" + orElse(names[key], key)
+		p.request.ToolChoice = "tool:" + cmp.Or(names[key], key)
 	}
 	return p, broken
 }
@@ -62,15 +63,17 @@ func (p *prompt) addTools(st *events.State, def *definition) (map[string]string,
 	for _, key := range keys {
 		m := def.tools[key]
 		p.keys[names[key]] = key
-		p.request.Tools = append(p.request.Tools, agent.ModelTool{Name: names[key], Description: m.Description,
-			InputSchema: m.InputSchema, Strict: m.Strict, ProviderOptions: m.ProviderOptions, InputExamples: m.InputExamples})
+		p.request.Tools = append(p.request.Tools, agent.ModelTool{
+			Name: names[key], Description: m.Description,
+			InputSchema: m.InputSchema, Strict: m.Strict, ProviderOptions: m.ProviderOptions, InputExamples: m.InputExamples,
+		})
 	}
 	return names, nil
 }
 
 // key is the agent's key for the name that a model used. A name that was never offered stays as it is: the gate answers
 // it with the list of those that are.
-func (p *prompt) key(name string) string { return orElse(p.keys[name], name) }
+func (p *prompt) key(name string) string { return cmp.Or(p.keys[name], name) }
 
 // fit gives past calls the names under which the model knows their tools now, and arguments that any provider takes:
 // what was no JSON object is empty. Empty texts, which some providers refuse, are left out.
@@ -83,7 +86,7 @@ func fit(messages []events.Message, names map[string]string) []events.Message {
 				continue
 			}
 			if part.ToolName != "" {
-				part.ToolName = orElse(names[part.ToolName], orElse(agent.SafeName(part.ToolName), "_"))
+				part.ToolName = cmp.Or(names[part.ToolName], agent.SafeName(part.ToolName), "_")
 			}
 			if part.Type == events.PartToolCall {
 				part.Args = object(part.Args)

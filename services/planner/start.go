@@ -2,6 +2,7 @@ package planner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,9 +32,11 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 	case refusal != nil:
 		return s.refuse(ctx, d, in, req.RunID, refusal)
 	}
-	data := events.RunStarted{RunID: req.RunID, RootRunID: req.RunID, AgentID: req.AgentID, Requester: in.Principal,
+	data := events.RunStarted{
+		RunID: req.RunID, RootRunID: req.RunID, AgentID: req.AgentID, Requester: in.Principal,
 		Path: []events.PathEntry{{AgentID: req.AgentID, RunID: req.RunID}}, InboxSeq: d.Event.Seq,
-		RequestID: d.Event.ID, Request: req, Definitions: defs, Signed: signed(d)}
+		RequestID: d.Event.ID, Request: req, Definitions: defs, Signed: signed(d),
+	}
 	place := s.ns.Start(req.RunID)
 	e, err := s.origin.Fact(place, data, d.Event)
 	if err != nil {
@@ -65,7 +68,7 @@ func readRequest(e events.Event, in events.Inbox) (events.RunRequested, *events.
 	if err != nil {
 		return req, bad("%v", err)
 	}
-	req.RunID = orElse(req.RunID, e.ID)
+	req.RunID = cmp.Or(req.RunID, e.ID)
 	switch {
 	case !events.ValidRunID(req.RunID):
 		return req, bad("runId %q: use 1 to 64 letters, digits, hyphens and underscores", req.RunID)
@@ -149,7 +152,7 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 	} else if !slices.Contains([]string{"", "auto", "none", "required"}, req.ToolChoice) {
 		return events.Errorf(events.CodeInvalidRequest, "toolChoice is %q; use auto, none, required or tool:<key>", req.ToolChoice)
 	}
-	if _, _, err := s.cfg.Models.Model(orElse(req.Model, def.Model)); err != nil {
+	if _, _, err := s.cfg.Models.Model(cmp.Or(req.Model, def.Model)); err != nil {
 		return events.Errorf(events.CodeInvalidRequest, "%v", err)
 	}
 	return nil
@@ -189,18 +192,16 @@ func signed(d jetstream.Delivery) *events.Signed {
 
 // refuse tells the sender of a start why it did not count.
 func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.Inbox, run string, why *events.Error) error {
-	if run == "" {
-		run = d.Event.ID
-	}
+	run = cmp.Or(run, d.Event.ID)
 	subject := s.ns.Note(in.Principal, run, events.TokenRun)
 	e, err := s.origin.Request(subject, run, events.RunRefused{RunID: run, EventID: d.Event.ID, Error: *why}, d.Event)
 	if err != nil {
 		return jetstream.Final(err)
 	}
 	if err := s.conn.Note(ctx, subject, e); err != nil {
-		s.log.Warn("note not published", "runId", run, "error", err)
+		s.log.WarnContext(ctx, "note not published", "runId", run, "error", err)
 	}
-	s.log.Info("start refused", "runId", run, "code", string(why.Code), "error", why.Message)
+	s.log.InfoContext(ctx, "start refused", "runId", run, "code", string(why.Code), "error", why.Message)
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (s *Service) state(ctx context.Context, head, result events.Event) (*events
 		st = folded.Clone()
 	}
 	if result.ID == "" {
-		return s.withResults(ctx, st)
+		return st, s.conn.FoldResults(ctx, st)
 	}
 	ahead := st.Clone()
 	if err := ahead.Apply(result); err != nil {
@@ -46,8 +46,7 @@ func (s *Service) state(ctx context.Context, head, result events.Event) (*events
 	if ahead.Settled() {
 		return ahead, nil
 	}
-	st, err := s.withResults(ctx, st)
-	if err != nil {
+	if err := s.conn.FoldResults(ctx, st); err != nil {
 		return nil, err
 	}
 	if !has(st, result) {
@@ -65,31 +64,6 @@ func has(st *events.State, result events.Event) bool {
 		}
 	}
 	return true // a result of no call of the step is nobody's turn
-}
-
-// withResults folds in the results that a state lacks, as the leader shows them.
-func (s *Service) withResults(ctx context.Context, st *events.State) (*events.State, error) {
-	var places []events.Place
-	for _, c := range st.Open() {
-		call, err := events.CallOf(st.RunID, c)
-		if err != nil {
-			return nil, err
-		}
-		places = append(places, s.ns.Call(call, events.KindResult))
-	}
-	facts, err := s.conn.Facts(ctx, places...)
-	if err != nil {
-		return nil, fmt.Errorf("read results of %s: %w", st.RunID, err)
-	}
-	for _, f := range facts {
-		if f.ID == "" {
-			continue
-		}
-		if err := st.Apply(f); err != nil {
-			return nil, err
-		}
-	}
-	return st, nil
 }
 
 // remember keeps a state at about the bytes that it keeps alive.

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -22,6 +23,7 @@ import (
 func TestStories(t *testing.T) {
 	t.Parallel()
 	story.Run(t, "testdata/*.txtar", func(t *testing.T, s story.Story) string {
+		t.Helper()
 		n := newNarrator(t, s)
 		n.facts(s.File("facts"))
 		return n.tell(s)
@@ -43,12 +45,13 @@ type narrator struct {
 }
 
 func newNarrator(t *testing.T, s story.Story) *narrator {
+	t.Helper()
 	n := &narrator{t: t, def: definition{tools: map[string]events.Manifest{}}}
 	n.def.agent = events.AgentDef{ID: "support", Model: "scripted/story"}
 	n.read(s.File("agent.json"), &n.def.agent)
 	n.read(s.File("tools.json"), &n.def.tools)
 	for key, m := range n.def.tools {
-		m.ID = orElse(m.ID, key)
+		m.ID = cmp.Or(m.ID, key)
 		n.def.tools[key] = agent.Complete(m)
 	}
 	return n
@@ -112,9 +115,11 @@ func (n *narrator) apply(p events.Place, data any) {
 
 func (n *narrator) start(raw []byte) {
 	n.t.Helper()
-	d := events.RunStarted{RunID: storyRun, RootRunID: storyRun, AgentID: "support", Requester: "bob", RequestID: "q1", InboxSeq: 1,
+	d := events.RunStarted{
+		RunID: storyRun, RootRunID: storyRun, AgentID: "support", Requester: "bob", RequestID: "q1", InboxSeq: 1,
 		Path:    []events.PathEntry{{AgentID: "support", RunID: storyRun}},
-		Request: events.RunRequested{AgentID: "support"}, Definitions: events.Definitions{Agent: "sha256:0", Tools: map[string]string{}}}
+		Request: events.RunRequested{AgentID: "support"}, Definitions: events.Definitions{Agent: "sha256:0", Tools: map[string]string{}},
+	}
 	n.read(raw, &d.Request)
 	st, err := events.NewState(n.event(events.DefaultNamespace.Start(storyRun), d))
 	if err != nil {
@@ -159,9 +164,11 @@ func (n *narrator) said(raw []byte) turn {
 	var sp speech
 	n.read(raw, &sp)
 	id := fmt.Sprintf("m%d", n.st.Step+1)
-	t := turn{attempt: 1, messageID: id, calls: sp.Calls, reason: sp.Reason, model: n.def.agent.Model,
+	t := turn{
+		attempt: 1, messageID: id, calls: sp.Calls, reason: sp.Reason, model: n.def.agent.Model,
 		active: time.Duration(sp.Active), empty: sp.Empty, usage: events.Usage{TotalTokens: sp.Tokens},
-		message: events.Message{ID: id, Role: events.RoleAssistant, Parts: []events.Part{}}}
+		message: events.Message{ID: id, Role: events.RoleAssistant, Parts: []events.Part{}},
+	}
 	if sp.Text != "" {
 		t.message.Parts = append(t.message.Parts, events.Part{Type: events.PartText, Text: sp.Text})
 	}
@@ -178,7 +185,7 @@ func (n *narrator) tell(s story.Story) string {
 	}
 	switch act := next(n.st, n.limits()); {
 	case act.wait:
-		n.say("wait for %s", orElse(strings.Join(n.st.Open(), " "), "nothing"))
+		n.say("wait for %s", cmp.Or(strings.Join(n.st.Open(), " "), "nothing"))
 	case act.end != nil:
 		n.show("end", act.end)
 	case act.turn:

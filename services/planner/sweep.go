@@ -3,11 +3,11 @@ package planner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/service"
 )
 
 // The sweeper repeats handlers for what is outstanding: it is safe at any time, twice, and beside itself. What is
@@ -19,7 +19,7 @@ const sweptAttempt = 1000
 func (s *Service) sweep(ctx context.Context) error {
 	var nextDeep, nextCarry time.Time
 	for {
-		if err := sleep(ctx, s.cfg.Sweep); err != nil {
+		if err := service.Sleep(ctx, s.cfg.Sweep); err != nil {
 			return nil //nolint:nilerr // the clean stop
 		}
 		s.try(ctx, "backlog", s.sweepBacklog)
@@ -36,7 +36,7 @@ func (s *Service) sweep(ctx context.Context) error {
 
 func (s *Service) try(ctx context.Context, what string, f func(context.Context) error) {
 	if err := f(ctx); err != nil && ctx.Err() == nil {
-		s.log.Warn("sweep failed", "rule", what, "error", err)
+		s.log.WarnContext(ctx, "sweep failed", "rule", what, "error", err)
 	}
 }
 
@@ -46,22 +46,17 @@ func (s *Service) sweepBacklog(ctx context.Context) error {
 	if err != nil || b.Outstanding == 0 {
 		return err
 	}
-	for _, filter := range []string{s.ns.EveryMain(events.KindStart), s.ns.EveryCall(events.KindResult)} {
-		for seq := b.Floor; ; {
-			fact, err := s.conn.NextFact(ctx, seq, filter)
-			if errors.Is(err, jetstream.ErrNotFound) || err == nil && b.Now.Sub(fact.Stored) < s.cfg.SweepAge {
-				break
-			}
-			if err != nil {
-				return fmt.Errorf("read backlog after %d: %w", seq, err)
-			}
-			seq = fact.Seq
-			if s.busy(fact.Place.Run) {
-				continue
-			}
-			if err := s.onFact(ctx, jetstream.Delivery{Event: fact, Subject: fact.Place.Subject(), Attempt: sweptAttempt}); err != nil {
-				s.log.Warn("sweep failed", "runId", fact.Place.Run, "error", err)
-			}
+	filters := []string{s.ns.EveryMain(events.KindStart), s.ns.EveryCall(events.KindResult)}
+	for fact, err := range s.conn.Overdue(ctx, b, s.cfg.SweepAge, filters...) {
+		if err != nil {
+			return err
+		}
+		if s.busy(fact.Place.Run) {
+			continue
+		}
+		d := jetstream.Delivery{Event: fact, Subject: fact.Place.Subject(), Attempt: sweptAttempt}
+		if err := s.onFact(ctx, d); err != nil {
+			s.log.WarnContext(ctx, "sweep failed", "runId", fact.Place.Run, "error", err)
 		}
 	}
 	return nil
@@ -100,7 +95,7 @@ func (s *Service) sweepRuns(ctx context.Context) error {
 			continue
 		}
 		if err := s.sweepRun(ctx, p.Run, now); err != nil {
-			s.log.Warn("sweep failed", "runId", p.Run, "error", err)
+			s.log.WarnContext(ctx, "sweep failed", "runId", p.Run, "error", err)
 		}
 	}
 	return nil
@@ -137,7 +132,7 @@ func (s *Service) sweepSuspended(ctx context.Context) error {
 			continue
 		}
 		if err := s.carry(ctx, run, now); err != nil {
-			s.log.Warn("carry failed", "runId", run, "error", err)
+			s.log.WarnContext(ctx, "carry failed", "runId", run, "error", err)
 		}
 	}
 	return nil

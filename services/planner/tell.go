@@ -23,7 +23,7 @@ type teller struct {
 	held  *held
 	parts map[string]int // index in message parts, by the stream's id
 	calls map[string]int // index in calls, by the stream's id
-	args  []strings.Builder
+	args  []*strings.Builder
 	ended []bool
 	open  string // id of the text or reasoning that is being told
 	kind  string
@@ -147,8 +147,8 @@ func (t *teller) hear(p agent.ModelPart) {
 		t.startCall(p)
 	case agent.PartToolInputDelta:
 		if i, ok := t.calls[p.ID]; ok {
-			t.args[i].WriteString(p.Text)
-			id, name := t.callID(i), t.turn.calls[i].ToolName
+			args, id, name := t.args[i], t.callID(i), t.turn.calls[i].ToolName
+			args.WriteString(p.Text)
 			t.piece(id, p.Text, func(text string) events.Chunk { return events.ToolInputDeltaChunk(run, id, name, text) })
 		}
 	case agent.PartToolInputEnd:
@@ -170,7 +170,7 @@ func (t *teller) startCall(p agent.ModelPart) {
 	i := len(t.turn.calls)
 	t.calls[p.ID] = i
 	t.turn.calls = append(t.turn.calls, events.CallPlanned{ToolName: t.p.key(p.ToolName), ProviderCallID: p.ProviderCallID})
-	t.args, t.ended = append(t.args, strings.Builder{}), append(t.ended, false)
+	t.args, t.ended = append(t.args, new(strings.Builder)), append(t.ended, false)
 	t.tell(events.ToolInputStartChunk(t.st.RunID, t.callID(i), t.turn.calls[i].ToolName))
 }
 

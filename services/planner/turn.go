@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/service"
 )
 
 // triesPerDelivery separates the attempts of one delivery of a turn's driving fact from those of the next.
@@ -21,7 +23,7 @@ var errEnded = errors.New("the run has ended")
 // think asks the model for a turn, publishes what it says as it comes, and commits it after head. Two planners may do
 // this at once; one turn is stored, and the committed step names the attempt whose chunks count.
 func (s *Service) think(ctx context.Context, st *events.State, head events.Event, def *definition, delivery int) error {
-	model, name, err := s.cfg.Models.Model(orElse(st.Options.Model, def.agent.Model))
+	model, name, err := s.cfg.Models.Model(cmp.Or(st.Options.Model, def.agent.Model))
 	if err != nil {
 		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
 	}
@@ -40,7 +42,7 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 	case err != nil:
 		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
 	}
-	t.model = orElse(st.Options.Model, def.agent.Model)
+	t.model = cmp.Or(st.Options.Model, def.agent.Model)
 	return s.commit(ctx, st, head, t, limitsOf(def.agent.Limits, st.Options.Limits))
 }
 
@@ -81,7 +83,7 @@ func (s *Service) ask(ctx context.Context, st *events.State, model agent.Model, 
 		if !ok || !failure.Retryable || try == s.cfg.Tries-1 {
 			break
 		}
-		if err := sleep(ctx, max(failure.After, backoff(try))); err != nil {
+		if err := service.Sleep(ctx, max(failure.After, backoff(try))); err != nil {
 			return turn{}, err
 		}
 	}
@@ -92,15 +94,6 @@ func (s *Service) ask(ctx context.Context, st *events.State, model agent.Model, 
 func backoff(try int) time.Duration {
 	base := 500 * time.Millisecond << min(try, 5)
 	return base/2 + rand.N(base) //nolint:gosec // jitter is no secret
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // commit stores what the model said: a step, or the end of the run. When somebody else's fact stands in its place, this

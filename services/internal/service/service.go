@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // All runs every function until ctx ends or one of them fails; then the others are told to stop, and All waits for
@@ -31,3 +32,15 @@ func All(ctx context.Context, run ...func(context.Context) error) error {
 type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
+
+// Sleep waits for d, and returns the reason when ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

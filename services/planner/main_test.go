@@ -1,0 +1,9 @@
+package planner_test
+
+import (
+	"testing"
+
+	"github.com/weirkeeper/weir/jetstream/jetstreamtest"
+)
+
+func TestMain(m *testing.M) { jetstreamtest.Main(m) }
