@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/pprof"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +27,18 @@ const (
 	workloadTool     = "w1" // start, a tool call, final text
 	workloadApproval = "w2" // the same with a held call: start, ask, approval, tool call, final text
 )
+
+// workload is one way to use the services.
+type workload struct {
+	warmUp int // cycles that come before those that count
+	cycle  func(*load, context.Context, string, *cycle) (sample, error)
+}
+
+// workloads is the table of them.
+var workloads = map[string]workload{
+	workloadTool:     {warmUp: 100, cycle: (*load).toolCycle},
+	workloadApproval: {warmUp: 50, cycle: (*load).approvalCycle},
+}
 
 // Agents and the tool of the workloads.
 const (
@@ -43,7 +58,8 @@ func newBenchCommand(a *app) *cobra.Command {
 	var o benchOptions
 	var sync, profile string
 	cmd := &cobra.Command{
-		Use: "bench w1|w2", Short: "Measure what a run costs", Args: cobra.ExactArgs(1), ValidArgs: []string{workloadTool, workloadApproval},
+		Use: "bench w1|w2", Short: "Measure what a run costs", Args: cobra.ExactArgs(1),
+		ValidArgs: slices.Sorted(maps.Keys(workloads)),
 		Long: `Measure what a run costs when model and tool cost nothing: all services, the driver and an embedded NATS server in this
 process, files in an empty folder, signatures and chunks as in production.
 
@@ -111,21 +127,13 @@ type benchOptions struct {
 }
 
 func (o benchOptions) validate() error {
-	if o.workload != workloadTool && o.workload != workloadApproval {
-		return usagef("there is no workload %q: use %s or %s", o.workload, workloadTool, workloadApproval)
+	if _, ok := workloads[o.workload]; !ok {
+		return usagef("there is no workload %q: use %s", o.workload, strings.Join(slices.Sorted(maps.Keys(workloads)), ", "))
 	}
 	if o.runs < 1 || o.concurrency < 1 {
 		return usagef("%d runs, %d at once: both must be at least 1", o.runs, o.concurrency)
 	}
 	return nil
-}
-
-// warmUp is how many runs come before those that count.
-func (o benchOptions) warmUp() int {
-	if o.workload == workloadApproval {
-		return 50
-	}
-	return 100
 }
 
 // bench starts the services in this process, as weir dev does, drives them and returns what it cost.
@@ -143,17 +151,13 @@ func bench(ctx context.Context, o benchOptions) (*benchResult, error) {
 		return nil, err
 	}
 	defer stop()
-	w, err := o.worker(ctx, dial, key)
+	run, err := o.services(ctx, dial, key)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		cancel(w.Run(ctx))
-	}()
-	defer func() { cancel(nil); <-done }()
+	defer cancel(nil)
+	defer background(ctx, cancel, run)()
 	conn, err := dial(ctx, "bench")
 	if err != nil {
 		return nil, err
@@ -201,7 +205,8 @@ func (o benchOptions) bus(ctx context.Context, dir string) (dialer, events.Key, 
 	return dial, key, func() {}, conn.Ensure(ctx, jetstream.Settings{})
 }
 
-func (o benchOptions) worker(ctx context.Context, dial dialer, key events.Key) (*worker, error) {
+// services are all of them, as weir dev runs them.
+func (o benchOptions) services(ctx context.Context, dial dialer, key events.Key) (func(context.Context) error, error) {
 	registry, err := models.New(models.Config{})
 	if err != nil {
 		return nil, err
@@ -210,8 +215,12 @@ func (o benchOptions) worker(ctx context.Context, dial dialer, key events.Key) (
 	if err != nil {
 		return nil, err
 	}
-	return newWorker(ctx, workerConfig{Dial: dial, Key: &key, GateKeys: keys, Dev: true, Models: registry,
+	w, err := newWorker(ctx, workerConfig{Dial: dial, Key: &key, GateKeys: keys, Dev: true, Models: registry,
 		Tools: []agent.Tool{lookupTool()}, Log: o.log}, allServices...)
+	if err != nil {
+		return nil, err
+	}
+	return w.Run, w.Register(ctx)
 }
 
 type (
@@ -251,14 +260,15 @@ func register(ctx context.Context, conn *jetstream.Conn) error {
 	return nil
 }
 
-// measure runs the workload: a warm-up, a run that marks where the count begins, those that count, and another mark.
+// measure runs the workload: a warm-up, then the cycles that count, between two runs that mark what was appended.
 func (o benchOptions) measure(ctx context.Context, conn *jetstream.Conn) (*benchResult, error) {
+	work := workloads[o.workload]
 	l := &load{conn: conn, client: client.New(conn, client.Config{Principal: benchPrincipal}), cycles: map[string]*cycle{}}
 	defer l.client.Close()
 	if err := l.listen(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := l.drive(ctx, o.workload, o.warmUp(), warmAtOnce); err != nil {
+	if _, err := l.drive(ctx, work, work.warmUp, warmAtOnce); err != nil {
 		return nil, fmt.Errorf("warm-up: %w", err)
 	}
 	before, err := l.mark(ctx)
@@ -269,7 +279,7 @@ func (o benchOptions) measure(ctx context.Context, conn *jetstream.Conn) (*bench
 		LoadBefore: loadAverage()}
 	began := time.Now()
 	cpu, _ := usage()
-	samples, err := l.drive(ctx, o.workload, o.runs, o.concurrency)
+	samples, err := l.drive(ctx, work, o.runs, o.concurrency)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func (l *load) listen(ctx context.Context) error {
 	ns := l.conn.Namespace()
 	_, err := l.conn.Hear(ctx, ns.EveryMain(events.KindEnd), func(e events.Event) {
 		if c := l.cycle(e.Place.Run); c != nil {
-			c.ended <- readHeard[events.RunEnded](e)
+			hand(c.ended, readHeard[events.RunEnded](e))
 		}
 	})
 	if err != nil {
@@ -57,10 +57,18 @@ func (l *load) listen(ctx context.Context) error {
 	}
 	_, err = l.conn.Hear(ctx, ns.EveryCall(events.KindAsk), func(e events.Event) {
 		if c := l.cycle(e.Place.Run); c != nil {
-			c.asked <- readHeard[events.CallHeld](e)
+			hand(c.asked, readHeard[events.CallHeld](e))
 		}
 	})
 	return err
+}
+
+// hand gives a fact to who waits for it. What does not fit is a repetition.
+func hand[T any](to chan heard[T], h heard[T]) {
+	select {
+	case to <- h:
+	default:
+	}
 }
 
 func readHeard[T any](e events.Event) heard[T] {
@@ -89,7 +97,7 @@ func (l *load) begin(run string) (*cycle, func()) {
 }
 
 // drive runs so many cycles, some at once, and returns what each took. The first failure ends it.
-func (l *load) drive(ctx context.Context, workload string, runs, atOnce int) ([]sample, error) {
+func (l *load) drive(ctx context.Context, work workload, runs, atOnce int) ([]sample, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	samples := make([]sample, runs)
@@ -98,7 +106,7 @@ func (l *load) drive(ctx context.Context, workload string, runs, atOnce int) ([]
 	for range min(atOnce, runs) {
 		driving.Go(func() {
 			for i := int(next.Add(1)) - 1; i < runs && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				s, _, err := l.once(ctx, workload)
+				s, _, err := l.once(ctx, work)
 				if err != nil {
 					cancel(err)
 					return
@@ -111,43 +119,55 @@ func (l *load) drive(ctx context.Context, workload string, runs, atOnce int) ([]
 	return samples, context.Cause(ctx)
 }
 
-// once runs one cycle.
-func (l *load) once(ctx context.Context, workload string) (sample, string, error) {
+// once runs one cycle and returns its run's id.
+func (l *load) once(ctx context.Context, work workload) (sample, string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, runWithin, errSlow)
 	defer cancel()
 	run := events.NewID(time.Now())
 	c, forget := l.begin(run)
 	defer forget()
-	agentID := benchAgent
-	if workload == workloadApproval {
-		agentID = benchHeldAgent
-	}
+	s, err := work.cycle(l, ctx, run, c)
+	return s, run, err
+}
+
+// start asks for a run in a thread of its own.
+func (l *load) start(ctx context.Context, agentID, run string) error {
+	_, err := l.client.Start(ctx, client.Request{Agent: agentID, Prompt: benchPrompt, RunID: run, ThreadID: run})
+	return err
+}
+
+// toolCycle is a run whose call runs at once.
+func (l *load) toolCycle(ctx context.Context, run string, c *cycle) (sample, error) {
 	began := time.Now()
-	if _, err := l.client.Start(ctx, client.Request{Agent: agentID, Prompt: benchPrompt, RunID: run, ThreadID: run}); err != nil {
-		return sample{}, run, err
-	}
-	var s sample
-	var decided time.Time
-	if workload == workloadApproval {
-		ask, err := await(ctx, run, c.asked)
-		if err != nil {
-			return s, run, err
-		}
-		s.suspended = ask.at.Sub(began)
-		decided = time.Now()
-		if err := l.approve(ctx, ask.data); err != nil {
-			return s, run, err
-		}
+	if err := l.start(ctx, benchAgent, run); err != nil {
+		return sample{}, err
 	}
 	end, err := await(ctx, run, c.ended)
 	if err != nil {
-		return s, run, err
+		return sample{}, err
 	}
-	if !decided.IsZero() {
-		s.decided = end.at.Sub(decided)
+	return sample{whole: end.at.Sub(began)}, checkEnd(end.data)
+}
+
+// approvalCycle is a run whose call is held, and approved as soon as it is asked about.
+func (l *load) approvalCycle(ctx context.Context, run string, c *cycle) (sample, error) {
+	began := time.Now()
+	if err := l.start(ctx, benchHeldAgent, run); err != nil {
+		return sample{}, err
 	}
-	s.whole = end.at.Sub(began)
-	return s, run, checkEnd(end.data)
+	ask, err := await(ctx, run, c.asked)
+	if err != nil {
+		return sample{}, err
+	}
+	decided := time.Now()
+	if err := l.approve(ctx, ask.data); err != nil {
+		return sample{}, err
+	}
+	end, err := await(ctx, run, c.ended)
+	if err != nil {
+		return sample{}, err
+	}
+	return sample{suspended: ask.at.Sub(began), decided: end.at.Sub(decided), whole: end.at.Sub(began)}, checkEnd(end.data)
 }
 
 var errSlow = errors.New("it took more than a minute")
@@ -202,9 +222,9 @@ type position struct {
 }
 
 // mark makes a run of its own and returns where it stands in the streams. What lies between two of them is what the
-// runs in between have appended.
+// cycles in between have appended.
 func (l *load) mark(ctx context.Context) (position, error) {
-	_, run, err := l.once(ctx, workloadTool)
+	_, run, err := l.once(ctx, workloads[workloadTool])
 	if err != nil {
 		return position{}, err
 	}

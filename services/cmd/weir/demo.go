@@ -51,8 +51,9 @@ At a terminal you are asked. Elsewhere a process decides that only subscribes to
 With OPENAI_API_KEY, or OPENAI_BASE_URL and WEIR_MODEL, a real model plays the agent.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := a.demo(cmd.Context())
-			if errors.Is(err, errLeft) {
-				return nil // so the person wants it to end
+			if errors.Is(err, errLeft) { // so the person wants it to end
+				newTeller(a.out).text("", "You left it open, so the demo ends here. Elsewhere the call would wait on.")
+				return nil
 			}
 			return err
 		},

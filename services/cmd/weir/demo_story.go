@@ -119,7 +119,8 @@ func reasonOf(s string) string {
 // held is the middle of the story: the executor is killed while the call is held, somebody decides while there is none,
 // and another one is started.
 func (d *demo) held(ctx context.Context, ask events.AskPayload) error {
-	d.tell.line(ask.ToolName, fmt.Sprintf("with %s is HELD: %s", oneLine(string(ask.Args)), whyHeld(ask.Ask)))
+	d.tell.line(ask.ToolName, fmt.Sprintf("with %s is %s: %s", oneLine(string(ask.Args)), d.tell.style(styleWarn, "HELD"),
+		whyHeld(ask.Ask)))
 	d.tell.gap()
 	killed := d.kills == 0
 	if killed {
@@ -127,8 +128,8 @@ func (d *demo) held(ctx context.Context, ask events.AskPayload) error {
 		if err := d.executor.Kill(); err != nil {
 			return err
 		}
-		d.tell.line("demo", fmt.Sprintf("killed the tool-executor, process %d (SIGKILL): the call is in the log, not in a process",
-			d.executor.ID()))
+		d.tell.line("demo", fmt.Sprintf("%s the tool-executor, process %d (SIGKILL): the call is in the log, not in a process",
+			d.tell.style(styleBad, "killed"), d.executor.ID()))
 	}
 	answer, err := d.answer(ctx, ask)
 	if err != nil {
@@ -143,7 +144,7 @@ func (d *demo) held(ctx context.Context, ask events.AskPayload) error {
 	if err := d.startExecutor(ctx); err != nil {
 		return err
 	}
-	d.tell.line("demo", fmt.Sprintf("started another tool-executor, process %d", d.executor.ID()))
+	d.tell.line("demo", fmt.Sprintf("%s another tool-executor, process %d", d.tell.style(styleGood, "started"), d.executor.ID()))
 	d.tell.gap()
 	return nil
 }

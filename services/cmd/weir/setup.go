@@ -43,19 +43,27 @@ func loadFile(path string, lookup config.Lookup) (*config.File, error) {
 
 // modelsOf opens the models of a file, which may be nil, and those that the environment alone reaches.
 func modelsOf(file *config.File, lookup config.Lookup) (*models.Registry, error) {
+	cfg, err := modelConfig(file, lookup)
+	if err != nil {
+		return nil, err
+	}
+	return models.New(cfg)
+}
+
+func modelConfig(file *config.File, lookup config.Lookup) (models.Config, error) {
 	cfg := models.Config{Models: map[string]models.ModelConfig{}}
 	if file != nil {
 		var err error
 		if cfg, err = file.ModelConfig(); err != nil {
-			return nil, err
+			return cfg, err
 		}
 	}
-	if _, ok := cfg.Models["openai"]; !ok {
+	if _, named := cfg.Models["openai"]; !named {
 		if m, ok := openAI(lookup); ok {
 			cfg.Models["openai"] = m
 		}
 	}
-	return models.New(cfg)
+	return cfg, nil
 }
 
 // openAI is the provider that the environment names: OpenAI itself, or a server that speaks like it.

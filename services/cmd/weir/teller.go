@@ -21,6 +21,9 @@ func newTeller(out io.Writer) *teller { return &teller{out: out, fancy: isTermin
 const (
 	styleBold  = "1"
 	styleQuiet = "2"
+	styleBad   = "31"
+	styleGood  = "32"
+	styleWarn  = "33"
 )
 
 func (t *teller) style(style, text string) string {
