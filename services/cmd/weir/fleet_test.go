@@ -163,7 +163,7 @@ type member struct {
 	mu     sync.Mutex
 	cmd    *exec.Cmd
 	gone   chan struct{} // closed when cmd has ended
-	down   bool // it stays away
+	down   bool          // it stays away
 	starts int
 	stderr lastLines
 }
