@@ -56,7 +56,8 @@ const warmAtOnce = 8
 
 func newBenchCommand(a *app) *cobra.Command {
 	var o benchOptions
-	var sync, profile string
+	var sync string
+	var p profiles
 	cmd := &cobra.Command{
 		Use: "bench w1|w2", Short: "Measure what a run costs", Args: cobra.ExactArgs(1),
 		ValidArgs: slices.Sorted(maps.Keys(workloads)),
@@ -82,7 +83,7 @@ JSON: {"workload", "runs", "concurrency", "sync", "p50_ms", "p99_ms", "suspended
 			if o.sync, err = embedded.ParseSync(sync); err != nil {
 				return usagef("--sync: %v", err)
 			}
-			result, err := profiled(profile, func() (*benchResult, error) { return bench(cmd.Context(), o) })
+			result, err := p.around(func() (*benchResult, error) { return bench(cmd.Context(), o) })
 			if err != nil {
 				return err
 			}
@@ -93,26 +94,40 @@ JSON: {"workload", "runs", "concurrency", "sync", "p50_ms", "p99_ms", "suspended
 	cmd.Flags().IntVar(&o.concurrency, "concurrency", 1, "how many are under way at once")
 	cmd.Flags().StringVar(&sync, "sync", "default", "when the embedded server writes to disk: default, always, or a span such as 5ms")
 	cmd.Flags().StringVar(&o.dir, "dir", "", "where the folder for the files is made (default: that for temporary files)")
-	cmd.Flags().StringVar(&profile, "cpuprofile", "", "write a profile")
-	_ = cmd.Flags().MarkHidden("cpuprofile") // it is there: it was added above
+	cmd.Flags().StringVar(&p.cpu, "cpuprofile", "", "write a profile of processor time")
+	cmd.Flags().StringVar(&p.memory, "memprofile", "", "write a profile of allocations")
+	for _, name := range []string{"cpuprofile", "memprofile"} {
+		_ = cmd.Flags().MarkHidden(name) // it is there: it was added above
+	}
 	return cmd
 }
 
-// profiled writes a profile of f to a file, if one is named.
-func profiled(path string, f func() (*benchResult, error)) (*benchResult, error) {
-	if path == "" {
-		return f()
+// profiles are files for profiles of the benchmark; empty: none.
+type profiles struct{ cpu, memory string }
+
+// around writes profiles of f.
+func (p profiles) around(f func() (*benchResult, error)) (result *benchResult, err error) {
+	if p.cpu != "" {
+		file, err := os.Create(p.cpu) //nolint:gosec // the operator names the file
+		if err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return nil, err
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			_ = file.Close() // a profile that is cut off cannot be read, which tells enough
+		}()
 	}
-	file, err := os.Create(path) //nolint:gosec // the operator names the file
+	if result, err = f(); err != nil || p.memory == "" {
+		return result, err
+	}
+	file, err := os.Create(p.memory) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, err
 	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, err
-	}
-	result, err := f()
-	pprof.StopCPUProfile()
-	return result, errors.Join(err, file.Close())
+	return result, errors.Join(pprof.Lookup("allocs").WriteTo(file, 0), file.Close())
 }
 
 // benchOptions say what is measured.
