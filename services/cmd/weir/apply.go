@@ -33,7 +33,7 @@ func (a *app) apply(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp(conn)
 	report, err := config.Apply(ctx, conn, file)
 	if err != nil {
 		return err

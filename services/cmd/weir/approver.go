@@ -30,7 +30,7 @@ func newApproverCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer func() { _ = conn.Close() }()
+			defer hangUp(conn)
 			return approveAll(ctx, conn, principal, after, a.out)
 		},
 	}
@@ -72,8 +72,10 @@ func approveAll(ctx context.Context, conn *jetstream.Conn, principal string, aft
 			case <-ctx.Done():
 				return nil
 			}
-			d := events.DecisionRequested{Decision: events.Approve, ToolCallID: ask.ToolCallID, Round: &ask.Round,
-				Fingerprint: ask.Fingerprint, Reason: "looks right"}
+			d := events.DecisionRequested{
+				Decision: events.Approve, ToolCallID: ask.ToolCallID, Round: &ask.Round,
+				Fingerprint: ask.Fingerprint, Reason: "looks right",
+			}
 			if err := publishDecision(ctx, conn, principal, d); err != nil {
 				return err
 			}

@@ -108,7 +108,7 @@ type profiles struct{ cpu, memory string }
 // around writes profiles of f.
 func (p profiles) around(f func() (*benchResult, error)) (result *benchResult, err error) {
 	if p.cpu != "" {
-		file, err := os.Create(p.cpu) //nolint:gosec // the operator names the file
+		file, err := os.Create(p.cpu)
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +123,7 @@ func (p profiles) around(f func() (*benchResult, error)) (result *benchResult, e
 	if result, err = f(); err != nil || p.memory == "" {
 		return result, err
 	}
-	file, err := os.Create(p.memory) //nolint:gosec // the operator names the file
+	file, err := os.Create(p.memory)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func bench(ctx context.Context, o benchOptions) (*benchResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp(conn)
 	if err := register(ctx, conn); err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (o benchOptions) bus(ctx context.Context, dir string) (dialer, events.Key, 
 	if err != nil {
 		return nil, events.Key{}, nil, err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp(conn)
 	key, err := jetstream.NewKey()
 	if err != nil {
 		return nil, events.Key{}, nil, err
@@ -230,8 +230,10 @@ func (o benchOptions) services(ctx context.Context, dial dialer, key events.Key)
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWorker(ctx, workerConfig{Dial: dial, Key: &key, GateKeys: keys, Dev: true, Models: registry,
-		Tools: []agent.Tool{lookupTool()}, Log: o.log}, allServices...)
+	w, err := newWorker(ctx, workerConfig{
+		Dial: dial, Key: &key, GateKeys: keys, Dev: true, Models: registry,
+		Tools: []agent.Tool{lookupTool()}, Log: o.log,
+	}, allServices...)
 	if err != nil {
 		return nil, err
 	}
@@ -261,8 +263,10 @@ func lookupTool() agent.Tool {
 func register(ctx context.Context, conn *jetstream.Conn) error {
 	for _, a := range []*agent.Agent{
 		{ID: benchAgent, Model: benchModel, Tools: agent.Tools{benchTool: lookupTool()}},
-		{ID: benchHeldAgent, Model: benchModel, Tools: agent.Tools{benchTool: lookupTool()},
-			RequireToolApproval: agent.Always()},
+		{
+			ID: benchHeldAgent, Model: benchModel, Tools: agent.Tools{benchTool: lookupTool()},
+			RequireToolApproval: agent.Always(),
+		},
 	} {
 		def, err := a.Def()
 		if err != nil {
@@ -290,8 +294,10 @@ func (o benchOptions) measure(ctx context.Context, conn *jetstream.Conn) (*bench
 	if err != nil {
 		return nil, err
 	}
-	result := &benchResult{Workload: o.workload, Runs: o.runs, Concurrency: o.concurrency, Sync: o.sync.String(),
-		LoadBefore: loadAverage()}
+	result := &benchResult{
+		Workload: o.workload, Runs: o.runs, Concurrency: o.concurrency, Sync: o.sync.String(),
+		LoadBefore: loadAverage(),
+	}
 	began := time.Now()
 	cpu, _ := usage()
 	samples, err := l.drive(ctx, work, o.runs, o.concurrency)

@@ -193,8 +193,10 @@ func checkEnd(d events.RunEnded) error {
 // approve publishes a decision as any program on the bus does, and does not wait for what becomes of it: the end of the
 // run tells.
 func (l *load) approve(ctx context.Context, ask events.CallHeld) error {
-	return publishDecision(ctx, l.conn, benchPrincipal, events.DecisionRequested{Decision: events.Approve,
-		ToolCallID: ask.ToolCallID, Round: &ask.Round, Fingerprint: ask.Fingerprint})
+	return publishDecision(ctx, l.conn, benchPrincipal, events.DecisionRequested{
+		Decision:   events.Approve,
+		ToolCallID: ask.ToolCallID, Round: &ask.Round, Fingerprint: ask.Fingerprint,
+	})
 }
 
 // publishDecision puts a decision into the inbox: one event on the subject of its sender and the call.

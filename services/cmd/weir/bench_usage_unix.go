@@ -14,7 +14,7 @@ func usage() (cpu time.Duration, peakBytes int64) {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0, 0
 	}
-	peakBytes = u.Maxrss //nolint:unconvert // 32 bits on some systems
+	peakBytes = int64(u.Maxrss) //nolint:unconvert // 32 bits on some systems
 	if runtime.GOOS == "linux" {
 		peakBytes *= 1024
 	}

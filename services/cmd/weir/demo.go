@@ -100,8 +100,10 @@ func (a *app) demo(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a folder of temporary files
-	d := &demo{app: a, log: a.logger(slog.LevelError), person: a.interactive(), tell: newTeller(a.out), model: model,
-		failed: make(chan error, 4), decided: make(chan events.CallAnswered, 4), file: filepath.Join(dir, defaultFile)}
+	d := &demo{
+		app: a, log: a.logger(slog.LevelError), person: a.interactive(), tell: newTeller(a.out), model: model,
+		failed: make(chan error, 4), decided: make(chan events.CallAnswered, 4), file: filepath.Join(dir, defaultFile),
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop, err := d.open(ctx, cancel, dir)
@@ -135,15 +137,17 @@ func (d *demo) open(ctx context.Context, fail context.CancelCauseFunc, dir strin
 		return nil, err
 	}
 	closers = append(closers, background(ctx, fail, d.shop.Run))
-	if d.local, err = startLocal(ctx, localOptions{Dir: dir, Listen: "127.0.0.1:0", Log: d.log,
-		Settings: jetstream.Settings{Retention: config.DefaultRetention}}); err != nil {
+	if d.local, err = startLocal(ctx, localOptions{
+		Dir: dir, Listen: "127.0.0.1:0", Log: d.log,
+		Settings: jetstream.Settings{Retention: config.DefaultRetention},
+	}); err != nil {
 		return nil, err
 	}
 	closers = append(closers, d.local.Close)
 	if d.conn, err = d.local.dial(ctx, "demo"); err != nil {
 		return nil, err
 	}
-	closers = append(closers, func() { _ = d.conn.Close() })
+	closers = append(closers, func() { hangUp(d.conn) })
 	if err := d.apply(ctx); err != nil {
 		return nil, err
 	}
@@ -208,8 +212,10 @@ func (d *demo) worker(ctx context.Context) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWorker(ctx, workerConfig{Dial: d.local.dial, Key: &d.local.key, GateKeys: keys, Dev: true, Models: models,
-		Log: d.log}, planner.Name, approval.Name)
+	return newWorker(ctx, workerConfig{
+		Dial: d.local.dial, Key: &d.local.key, GateKeys: keys, Dev: true, Models: models,
+		Log: d.log,
+	}, planner.Name, approval.Name)
 }
 
 // listen hears the decisions that count.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,12 +86,14 @@ func (p *process) Stop() {
 	}
 }
 
+var errEnded = errors.New("without an error")
+
 // Failed is what a process said that ended although nobody asked it to.
 func (p *process) Failed() error {
 	if p.killed.Load() {
 		return nil
 	}
-	return fmt.Errorf("%s (process %d) ended by itself: %v: %s", p.name, p.ID(), p.err, p.stderr.String())
+	return fmt.Errorf("%s (process %d) ended by itself: %s: %w", p.name, p.ID(), p.stderr.String(), cmp.Or(p.err, errEnded))
 }
 
 // lastLines keeps the end of what was written. It may be used by several goroutines.

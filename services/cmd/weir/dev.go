@@ -109,8 +109,10 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 		return err
 	}
 	defer health.Close()
-	l, err := startLocal(ctx, localOptions{Dir: o.dir, Listen: o.listen, Sync: sync, Namespace: setup.namespace(),
-		Settings: setup.settings(), Log: o.log})
+	l, err := startLocal(ctx, localOptions{
+		Dir: o.dir, Listen: o.listen, Sync: sync, Namespace: setup.namespace(),
+		Settings: setup.settings(), Log: o.log,
+	})
 	if err != nil {
 		return err
 	}
@@ -154,8 +156,10 @@ func (s devSetup) worker(ctx context.Context, l *local) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWorker(ctx, workerConfig{Dial: l.dial, Key: &l.key, GateKeys: keys, Dev: true, Models: s.models,
-		Tools: s.tools, Pools: settingsIn(s.file).Pools, Retention: retentionIn(s.file), Log: l.opts.Log}, allServices...)
+	return newWorker(ctx, workerConfig{
+		Dial: l.dial, Key: &l.key, GateKeys: keys, Dev: true, Models: s.models,
+		Tools: s.tools, Pools: settingsIn(s.file).Pools, Retention: retentionIn(s.file), Log: l.opts.Log,
+	}, allServices...)
 }
 
 // apply writes what is served to the registry: tools first, then the agents that name them.
@@ -167,7 +171,7 @@ func (s devSetup) apply(ctx context.Context, l *local, w *worker) (warnings []st
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp(conn)
 	if s.file == nil {
 		return nil, applyExample(ctx, conn, s.model)
 	}

@@ -46,7 +46,7 @@ func (a *app) doctor(ctx context.Context, o streamOptions, gateKeys []string) er
 	if conn, err := a.dial(ctx, "doctor", namespaceOf(file)); err != nil {
 		found = []finding{{levelError, "connection", err.Error(), "start the server, or name it with --server, --context or NATS_URL"}}
 	} else {
-		defer func() { _ = conn.Close() }()
+		defer hangUp(conn)
 		d := &doctor{conn: conn, settings: settings, gateKeys: keys}
 		found = d.examine(ctx)
 	}

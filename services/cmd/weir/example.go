@@ -90,9 +90,11 @@ func exampleTools(s *shop) []agent.Tool {
 
 // applyExample writes the example's agent to the registry. Its tools are registered by their host.
 func applyExample(ctx context.Context, conn *jetstream.Conn, model string) error {
-	a := agent.Agent{ID: exampleAgent, Name: "Support", Description: "Answers customers of a shop",
+	a := agent.Agent{
+		ID: exampleAgent, Name: "Support", Description: "Answers customers of a shop",
 		Instructions: exampleInstructions, Model: model,
-		ToolIDs: map[string]string{exampleLookup: exampleLookup, exampleRefund: exampleRefund}}
+		ToolIDs: map[string]string{exampleLookup: exampleLookup, exampleRefund: exampleRefund},
+	}
 	def, err := a.Def()
 	if err != nil {
 		return err

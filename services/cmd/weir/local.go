@@ -42,8 +42,10 @@ func startLocal(ctx context.Context, o localOptions) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := embedded.Start(ctx, embedded.Options{Dir: filepath.Join(o.Dir, "nats"), Sync: o.Sync,
-		Listen: o.Listen, Log: o.Log})
+	server, err := embedded.Start(ctx, embedded.Options{
+		Dir: filepath.Join(o.Dir, "nats"), Sync: o.Sync,
+		Listen: o.Listen, Log: o.Log,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +77,7 @@ func (l *local) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp(conn)
 	settings := l.opts.Settings
 	settings.AsyncChunks = l.opts.Sync == embedded.SyncAlways
 	return conn.Ensure(ctx, settings)
@@ -83,8 +85,10 @@ func (l *local) provision(ctx context.Context) error {
 
 // dial connects to the server without a socket.
 func (l *local) dial(ctx context.Context, name string) (*jetstream.Conn, error) {
-	return jetstream.Connect(ctx, jetstream.Options{InProcess: l.server.InProcess(), Name: name,
-		Namespace: l.opts.Namespace, Log: l.opts.Log})
+	return jetstream.Connect(ctx, jetstream.Options{
+		InProcess: l.server.InProcess(), Name: name,
+		Namespace: l.opts.Namespace, Log: l.opts.Log,
+	})
 }
 
 // gateKeys are the public keys that executors of this server accept.
@@ -105,3 +109,8 @@ func publicKeys(texts ...string) (events.Keys, error) {
 
 // Close stops the server. Connections to it are closed before.
 func (l *local) Close() { l.server.Shutdown() }
+
+// hangUp closes a connection, which bounds itself and never fails.
+//
+//nolint:contextcheck,nolintlint // also when the context of a command has ended
+func hangUp(conn *jetstream.Conn) { _ = conn.Close() }

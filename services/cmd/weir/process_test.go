@@ -29,8 +29,10 @@ type program struct {
 func newProgram(t *testing.T, env ...string) *program {
 	t.Helper()
 	dir := t.TempDir()
-	return &program{t: t, dir: dir, env: append([]string{asProgram + "=1", "HOME=" + dir, "WEIR_PRINCIPAL=alice",
-		"PATH=" + os.Getenv("PATH")}, env...)}
+	return &program{t: t, dir: dir, env: append([]string{
+		asProgram + "=1", "HOME=" + dir, "WEIR_PRINCIPAL=alice",
+		"PATH=" + os.Getenv("PATH"),
+	}, env...)}
 }
 
 func (p *program) file(name, content string) {

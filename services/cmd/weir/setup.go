@@ -117,16 +117,20 @@ func toolOf(file *config.File, def config.ToolDef) (agent.Tool, error) {
 		if err != nil {
 			return nil, err
 		}
-		return toolexecutor.NewExec(toolexecutor.ExecDef{Manifest: def.Manifest, Command: e.Command, Dir: e.Dir,
-			Env: env, Secrets: secrets})
+		return toolexecutor.NewExec(toolexecutor.ExecDef{
+			Manifest: def.Manifest, Command: e.Command, Dir: e.Dir,
+			Env: env, Secrets: secrets,
+		})
 	}
 	h := def.HTTP
 	headers, secrets, err := file.Secrets.Headers(h.Headers)
 	if err != nil {
 		return nil, err
 	}
-	return toolexecutor.NewHTTP(toolexecutor.HTTPDef{Manifest: def.Manifest, Method: h.Method, URL: h.URL,
-		Headers: headers, Secrets: secrets, Allow: h.Allow, Timeout: h.Timeout})
+	return toolexecutor.NewHTTP(toolexecutor.HTTPDef{
+		Manifest: def.Manifest, Method: h.Method, URL: h.URL,
+		Headers: headers, Secrets: secrets, Allow: h.Allow, Timeout: h.Timeout,
+	})
 }
 
 // settingsIn are the settings of the streams that a file, which may be nil, asks for.
@@ -134,8 +138,10 @@ func settingsIn(file *config.File) jetstream.Settings {
 	if file == nil {
 		return jetstream.Settings{}
 	}
-	return jetstream.Settings{Retention: file.Retention, AuditRetention: file.AuditRetention,
-		ChunkRetention: file.ChunkRetention, Pools: file.Pools}
+	return jetstream.Settings{
+		Retention: file.Retention, AuditRetention: file.AuditRetention,
+		ChunkRetention: file.ChunkRetention, Pools: file.Pools,
+	}
 }
 
 // namespaceOf is the namespace that a file, which may be nil, names; empty when it leaves that open.

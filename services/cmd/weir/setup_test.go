@@ -28,8 +28,10 @@ func TestBuiltinModel(t *testing.T) {
 			env:   map[string]string{envBaseURL: "http://127.0.0.1:11434/v1", envModel: "qwen3"},
 			model: "openai/qwen3", provider: "openai-compatible",
 		},
-		"another server, and none of its models": {env: map[string]string{envBaseURL: "http://127.0.0.1/v1"},
-			provider: "openai-compatible", fails: true},
+		"another server, and none of its models": {
+			env:      map[string]string{envBaseURL: "http://127.0.0.1/v1"},
+			provider: "openai-compatible", fails: true,
+		},
 		"OpenAI by its address":     {env: map[string]string{envKey: "k", envBaseURL: "https://api.openai.com/v1"}, model: keyedModel, provider: "openai"},
 		"a model that needs no key": {env: map[string]string{envModel: "scripted/bench"}, model: "scripted/bench"},
 	}

@@ -102,8 +102,10 @@ type driftRow struct {
 func driftRows(drifts []jetstream.Drift) []driftRow {
 	rows := make([]driftRow, len(drifts))
 	for i, d := range drifts {
-		rows[i] = driftRow{Stream: d.Store, Consumer: d.Consumer, Setting: d.Field, Is: readable(d.Field, d.Got),
-			MustBe: readable(d.Field, d.Want)}
+		rows[i] = driftRow{
+			Stream: d.Store, Consumer: d.Consumer, Setting: d.Field, Is: readable(d.Field, d.Got),
+			MustBe: readable(d.Field, d.Want),
+		}
 		if d.Field == "" {
 			rows[i].Is, rows[i].MustBe = "missing", "there"
 		}
@@ -132,7 +134,7 @@ func (a *app) provision(ctx context.Context, o streamOptions) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp(conn)
 	changed, err := mend(ctx, conn, settings)
 	if err != nil {
 		return err
@@ -154,7 +156,7 @@ func (a *app) verify(ctx context.Context, o streamOptions) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
+	defer hangUp(conn)
 	drifts, err := conn.Verify(ctx, settings)
 	if err != nil {
 		return err

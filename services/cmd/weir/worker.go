@@ -129,15 +129,19 @@ func (cfg workerConfig) build(p *part) error {
 		if cfg.Key == nil {
 			return errors.New("the gate needs a key to sign with")
 		}
-		s, err := approval.New(p.conn, approval.Config{Key: *cfg.Key, Keys: cfg.GateKeys, Dev: cfg.Dev,
-			Pools: cfg.Pools, Retention: cfg.Retention, Log: log})
+		s, err := approval.New(p.conn, approval.Config{
+			Key: *cfg.Key, Keys: cfg.GateKeys, Dev: cfg.Dev,
+			Pools: cfg.Pools, Retention: cfg.Retention, Log: log,
+		})
 		if err != nil {
 			return err
 		}
 		p.run = s.Run
 	case toolexecutor.Name:
-		s, err := toolexecutor.New(p.conn, toolexecutor.Config{Pool: p.pool, Tools: toolsOf(cfg.Tools, p.pool),
-			GateKeys: cfg.GateKeys, Lease: cfg.Lease, Log: log})
+		s, err := toolexecutor.New(p.conn, toolexecutor.Config{
+			Pool: p.pool, Tools: toolsOf(cfg.Tools, p.pool),
+			GateKeys: cfg.GateKeys, Lease: cfg.Lease, Log: log,
+		})
 		if err != nil {
 			return err
 		}
@@ -195,7 +199,7 @@ func (w *worker) Run(ctx context.Context) error {
 
 func (w *worker) close() {
 	for _, p := range w.parts {
-		_ = p.conn.Close() // it never fails
+		hangUp(p.conn)
 	}
 }
 
