@@ -25,6 +25,8 @@ LINT    := $(GO) tool -modfile=.tools/lint/go.mod golangci-lint
 # The simulation (services/internal/sim) takes two flags of its own:
 #   -weir.seeds int    how many seeds to run     (default: what `make test` can afford)
 #   -weir.seed  int64  the first of them; the others follow it one by one
+# Its races take -weir.rounds and -weir.rounds3 (on three replicas); the tests that kill processes (services/cmd/weir)
+# take -weir.kills and -weir.suspended.
 # A failing seed N is replayed by: make soak SEED=N SEEDS=1
 SEEDS      ?= 100000
 SEED       ?= $(shell date +%s)
@@ -57,7 +59,7 @@ test: ## Run all tests; needs Go alone
 race: export CGO_ENABLED := 1
 race: ## Run all tests under the race detector, shuffled; fewer simulation seeds
 	$(GO) test -race -shuffle=on -count=1 -timeout 25m $$($(GO) list ./... | grep -v '$(SIM:.%=%)$$')
-	$(GO) test -race -shuffle=on -count=1 -timeout 25m $(SIM) -weir.seeds=$(RACE_SEEDS)
+	$(GO) test -race -shuffle=on -count=1 -timeout 25m $(SIM) -weir.seeds=$(RACE_SEEDS) -weir.rounds=$(RACE_SEEDS)
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yaml
@@ -84,8 +86,9 @@ verify: ## Check go.mod, formatting, vet and that generated files are current
 .PHONY: interop
 interop: ## Run the tests with foreign clients (npm)
 	npm ci --prefix $(INTEROP) --no-audit --no-fund
-	$(GO) test -tags=interop -count=1 -timeout 10m \
-		$$(grep -rlE --include='*_test.go' '^//go:build .*interop' $(SOURCES) | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
+	@files=$$(grep -rlE --include='*_test.go' '^//go:build .*interop' $(SOURCES)); \
+	tests=$$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $$files | paste -s -d '|' -); \
+	$(GO) test -tags=interop -count=1 -timeout 10m -run "^($$tests)$$" $$(dirname $$files | sort -u | sed 's|^|./|')
 
 .PHONY: model
 model: ## Search the protocol with SPIN, and show that each of its rules is needed
