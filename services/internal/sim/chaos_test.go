@@ -107,6 +107,7 @@ const (
 )
 
 func newChaos(t *testing.T, seed int64) *chaos {
+	t.Helper()
 	c := &chaos{t: t, rng: rand.New(rand.NewPCG(uint64(seed), 1)), faults: true, ignored: map[string]bool{}}
 	c.w = New(t, Options{
 		Point: c.point,
@@ -286,8 +287,10 @@ func (c *chaos) settleRun(run string) {
 		if ask.Kind == events.AskApproval && ignored {
 			continue // it expires
 		}
-		c.w.Decide("alice", events.DecisionRequested{Decision: events.Decline, ToolCallID: ask.ToolCallID,
-			Fingerprint: ask.Fingerprint, Reason: "the end of the test"})
+		c.w.Decide("alice", events.DecisionRequested{
+			Decision: events.Decline, ToolCallID: ask.ToolCallID,
+			Fingerprint: ask.Fingerprint, Reason: "the end of the test",
+		})
 	}
 }
 
@@ -339,8 +342,10 @@ func (c *chaos) decide(call events.CallID) {
 }
 
 func (c *chaos) decision(ask events.CallHeld) events.DecisionRequested {
-	d := events.DecisionRequested{ToolCallID: ask.ToolCallID, Fingerprint: ask.Fingerprint,
-		Decision: ask.Allowed[c.pick(len(ask.Allowed))], Reason: "by the seed"}
+	d := events.DecisionRequested{
+		ToolCallID: ask.ToolCallID, Fingerprint: ask.Fingerprint,
+		Decision: ask.Allowed[c.pick(len(ask.Allowed))], Reason: "by the seed",
+	}
 	switch d.Decision {
 	case events.Edit:
 		d.Args = RawJSON(fmt.Sprintf(`{"orderId":"%d"}`, c.pick(3)))

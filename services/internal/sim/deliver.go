@@ -47,6 +47,7 @@ func (h Habit) Exercise(t *testing.T) {
 }
 
 func (h Habit) in(t *testing.T, f func(*World)) {
+	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := Options{}

@@ -48,8 +48,10 @@ var plots = []plot{
 		run := w.Request("refund order 42, over the limit")
 		call := events.CallID{Run: run, Step: 1, Index: 1}
 		ask := w.AwaitAsk(call, patience)
-		w.Decide("alice", events.DecisionRequested{Decision: events.ResumeD, ToolCallID: call.String(),
-			Fingerprint: ask.Fingerprint, ResumeData: RawJSON(`{"ok":true}`)})
+		w.Decide("alice", events.DecisionRequested{
+			Decision: events.ResumeD, ToolCallID: call.String(),
+			Fingerprint: ask.Fingerprint, ResumeData: RawJSON(`{"ok":true}`),
+		})
 		w.AwaitEnd(run, patience)
 		return []string{run}
 	}},
@@ -89,8 +91,10 @@ func (w *World) endOrDoubt(run string, call events.CallID) {
 		ask, err := events.Data[events.CallHeld](e)
 		w.must(err)
 		if ask.Kind == events.AskInDoubt {
-			w.Decide("alice", events.DecisionRequested{Decision: events.Decline, ToolCallID: call.String(),
-				Fingerprint: ask.Fingerprint, Reason: "looked it up"})
+			w.Decide("alice", events.DecisionRequested{
+				Decision: events.Decline, ToolCallID: call.String(),
+				Fingerprint: ask.Fingerprint, Reason: "looked it up",
+			})
 		}
 	}
 	w.T.Errorf("run %s has not ended after %v", run, patience)
@@ -167,6 +171,7 @@ func baseline(t *testing.T, p plot) []point {
 
 // killAt tells a story and kills the copy that reaches a boundary. It reports whether one did.
 func killAt(t *testing.T, p plot, at point) bool {
+	t.Helper()
 	seen := &passed{count: map[string]int{}}
 	o := p.opts()
 	var w *World

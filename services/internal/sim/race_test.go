@@ -85,6 +85,7 @@ type meet struct {
 }
 
 func newMeet(t *testing.T, seed int, tally *tally, o Options) *meet {
+	t.Helper()
 	m := &meet{tally: tally, rng: rand.New(rand.NewPCG(uint64(seed), 2)), notes: map[string][]events.Error{}}
 	o.Point = m.stall
 	o.Gate = func(c *approval.Config) { c.Expires = deadline }
@@ -220,8 +221,10 @@ func (r *meeting) send(m *move) {
 	ns := r.w.Conn().Namespace()
 	subject, data := ns.InCancel(m.who, r.id), any(events.CancelRequested{RunID: r.id, Reason: "race"})
 	if m.decision != "" {
-		subject, data = ns.InDecide(m.who, r.call), events.DecisionRequested{Decision: m.decision,
-			ToolCallID: r.call.String(), Fingerprint: r.ask.Fingerprint, Reason: "race"}
+		subject, data = ns.InDecide(m.who, r.call), events.DecisionRequested{
+			Decision:   m.decision,
+			ToolCallID: r.call.String(), Fingerprint: r.ask.Fingerprint, Reason: "race",
+		}
 	}
 	o := &events.Origin{Namespace: ns, Service: "test"}
 	e, err := o.RequestBy(subject, r.id, m.who, data)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"github.com/weirkeeper/weir/jetstream/jetstreamtest"
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/approval"
+	"github.com/weirkeeper/weir/services/internal/service"
 	"github.com/weirkeeper/weir/services/planner"
 	"github.com/weirkeeper/weir/services/toolexecutor"
 )
@@ -83,31 +85,29 @@ func (e *Effects) All() map[string]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out := make(map[string]int, len(e.by))
-	for k, v := range e.by {
-		out[k] = v
-	}
+	maps.Copy(out, e.by)
 	return out
 }
 
 // New makes a world and registers its definitions. Services are started by Start.
-func New(t testing.TB, o Options) *World {
-	t.Helper()
-	w := &World{T: t, opts: o}
+func New(tb testing.TB, o Options) *World {
+	tb.Helper()
+	w := &World{T: tb, opts: o}
 	w.defaults()
 	key, err := jetstream.NewKey()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	w.Key = key
 	w.Server = o.Server
 	if w.Server == nil {
-		w.Server = jetstreamtest.StartServer(t)
+		w.Server = jetstreamtest.StartServer(tb)
 	}
-	t.Cleanup(w.wg.Wait)
+	tb.Cleanup(w.wg.Wait)
 	w.conn = w.connect("test", nil)
-	t.Cleanup(func() { _ = w.Conn().Close() })
-	if err := w.Conn().Ensure(t.Context(), w.opts.Settings); err != nil {
-		t.Fatal(err)
+	tb.Cleanup(func() { _ = w.Conn().Close() })
+	if err := w.Conn().Ensure(tb.Context(), w.opts.Settings); err != nil {
+		tb.Fatal(err)
 	}
 	w.apply()
 	return w
@@ -215,7 +215,7 @@ func (w *World) Start(service string) *Copy {
 	w.must(err)
 	w.wg.Go(func() {
 		defer close(c.done)
-		defer func() { _ = c.Conn.Close() }()
+		defer func() { _ = c.Conn.Close() }() //nolint:contextcheck // it bounds itself
 		c.err = run(ctx)
 	})
 	w.T.Cleanup(cancel)
@@ -349,8 +349,10 @@ func pointOf(ns events.Namespace, boundary, subject string) string {
 func (w *World) Request(prompt string) string {
 	w.T.Helper()
 	id := events.NewID(time.Now())
-	w.RequestAs("bob", events.RunRequested{AgentID: w.opts.Agent.ID, RunID: id,
-		Messages: events.Prompt{events.TextMessage(events.RoleUser, prompt)}})
+	w.RequestAs("bob", events.RunRequested{
+		AgentID: w.opts.Agent.ID, RunID: id,
+		Messages: events.Prompt{events.TextMessage(events.RoleUser, prompt)},
+	})
 	return id
 }
 
@@ -444,10 +446,7 @@ func (w *World) Await(p events.Place, within time.Duration) events.Event {
 }
 
 func (w *World) pause(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-w.T.Context().Done():
-	}
+	_ = service.Sleep(w.T.Context(), d) // whoever waits looks again
 }
 
 // AwaitEnd waits for the end of a run.
