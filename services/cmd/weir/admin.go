@@ -11,14 +11,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 )
 
 // defaultAdmin is where a process tells whether it lives and is ready.
 const defaultAdmin = "127.0.0.1:9464"
 
-func defineAdmin(set *pflag.FlagSet, addr *string) {
-	set.StringVar(addr, "admin", defaultAdmin, "where /healthz and /readyz are answered; empty: nowhere")
+func defineAdmin(cmd *cobra.Command, addr *string) {
+	cmd.Flags().StringVar(addr, "admin", defaultAdmin, "where /healthz and /readyz are answered; empty: nowhere")
 }
 
 // adminGrace is how long requests that are under way may take when the process ends.

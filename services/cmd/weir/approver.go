@@ -36,7 +36,7 @@ func newApproverCommand(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&principal, "as", demoApprover, "in whose name")
 	cmd.Flags().DurationVar(&after, "after", 0, "how long a question is looked at")
-	defineTied(cmd.Flags(), &tied)
+	defineTied(cmd, &tied)
 	return cmd
 }
 

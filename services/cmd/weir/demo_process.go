@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 )
 
 // processGrace is how long a process of the demo may take to end once it was asked to.
@@ -122,10 +122,10 @@ func (l *lastLines) String() string {
 }
 
 // defineTied adds the flag that ties a process to its standard input.
-func defineTied(set *pflag.FlagSet, tied *bool) {
+func defineTied(cmd *cobra.Command, tied *bool) {
 	const name = "until-input-ends"
-	set.BoolVar(tied, name, false, "end when the standard input does")
-	_ = set.MarkHidden(name) // it is there: it was added above
+	cmd.Flags().BoolVar(tied, name, false, "end when the standard input does")
+	_ = cmd.Flags().MarkHidden(name) // it is there: it was added above
 }
 
 // untilInputEnds ends a context when the standard input does: a process that another one started for itself ends with

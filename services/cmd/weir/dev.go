@@ -47,7 +47,7 @@ It is for one person: who reaches the server may decide in anybody's name. For m
 	cmd.Flags().StringVar(&o.listen, "listen", defaultListen, "where the NATS server listens")
 	cmd.Flags().StringVarP(&o.file, "file", "f", "", "file of agents and tools (default weir.yaml, if it is there)")
 	cmd.Flags().StringVar(&o.sync, "sync", "default", "when appends reach the disk: default, always, or a span such as 5ms")
-	defineAdmin(cmd.Flags(), &o.admin)
+	defineAdmin(cmd, &o.admin)
 	return cmd
 }
 

@@ -27,7 +27,7 @@ JSON: {"findings": [{"level": "ok|warning|error", "check", "text", "do"}]}.`,
 			return a.doctor(cmd.Context(), o, gateKeys)
 		},
 	}
-	o.define(cmd.Flags())
+	o.define(cmd)
 	cmd.Flags().StringSliceVar(&gateKeys, "gate-public-key", nil, "public keys of the gates that should be there")
 	return cmd
 }

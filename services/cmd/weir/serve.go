@@ -58,8 +58,8 @@ tool-executor  runs released calls of the exec and http tools in weir.yaml; need
 	cmd.Flags().StringVar(&o.pool, "pool", "", "pool of the executor (default: each that has tools in the file)")
 	cmd.Flags().DurationVar(&o.retention, "retention", 0, "how long the log keeps runs (default: the file's, else 24h)")
 	cmd.Flags().DurationVar(&o.lease, "lease", 0, "how long a claim is respected once its worker is gone (default 30s)")
-	defineAdmin(cmd.Flags(), &o.admin)
-	defineTied(cmd.Flags(), &tied)
+	defineAdmin(cmd, &o.admin)
+	defineTied(cmd, &tied)
 	return cmd
 }
 

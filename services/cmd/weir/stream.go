@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/internal/config"
@@ -33,7 +32,7 @@ JSON: {"changed": [{"stream", "consumer", "setting", "is", "mustBe"}]}; "is" is 
 			return a.provision(cmd.Context(), o)
 		},
 	}
-	o.define(cmd.Flags())
+	o.define(cmd)
 	return cmd
 }
 
@@ -49,7 +48,7 @@ JSON: {"drift": [{"stream", "consumer", "setting", "is", "mustBe"}]}.`,
 			return a.verify(cmd.Context(), o)
 		},
 	}
-	o.define(cmd.Flags())
+	o.define(cmd)
 	return cmd
 }
 
@@ -64,7 +63,8 @@ type streamOptions struct {
 	lookup      config.Lookup
 }
 
-func (o *streamOptions) define(set *pflag.FlagSet) {
+func (o *streamOptions) define(cmd *cobra.Command) {
+	set := cmd.Flags()
 	set.StringVarP(&o.file, "file", "f", "", "file with retention and pools (default weir.yaml, if it is there)")
 	set.IntVar(&o.replicas, "replicas", 0, "1 or 3 (default 1)")
 	set.DurationVar(&o.retention, "retention", 0, "how long the log keeps runs (default 24h)")
