@@ -20,7 +20,7 @@ type blocking struct{ reason, text string }
 // block ends a call after a fact of its chain that does not hold: nothing runs, and people are alarmed.
 func (s *Service) block(ctx context.Context, bad events.Event, rel events.CallReleased, b blocking, why error) error {
 	call := bad.Place.CallID()
-	s.log.Error("call blocked: nothing runs", "runId", call.Run, "toolCallId", call.String(), "seq", bad.Seq,
+	s.log.ErrorContext(ctx, "call blocked: nothing runs", "runId", call.Run, "toolCallId", call.String(), "seq", bad.Seq,
 		"reason", b.reason, "error", why)
 	d := events.CallFinished{
 		ToolCallID: call.String(), RunID: call.Run, ToolName: rel.ToolName, Round: rel.Round,

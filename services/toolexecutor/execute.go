@@ -68,9 +68,11 @@ func (s *Service) check(e events.Event, h host, rel events.CallReleased) error {
 	case rel.Pool != s.cfg.Pool:
 		return errors.New("the release is for another pool")
 	}
-	fp := events.Frozen{Namespace: rel.Namespace, RunID: rel.RunID, ToolCallID: rel.ToolCallID, Round: rel.Round,
+	fp := events.Frozen{
+		Namespace: rel.Namespace, RunID: rel.RunID, ToolCallID: rel.ToolCallID, Round: rel.Round,
 		ToolID: rel.ToolID, ToolVersion: rel.ToolVersion, InputSchemaDigest: rel.InputSchemaDigest,
-		Args: []byte(rel.Args)}.Fingerprint()
+		Args: []byte(rel.Args),
+	}.Fingerprint()
 	if !events.SameDigest(fp, rel.Fingerprint) {
 		return errors.New("the fingerprint is not that of the arguments")
 	}
@@ -153,9 +155,11 @@ func (s *Service) gone(ctx context.Context, claim events.Event, c events.CallCla
 // doubt hands a call to people that has been started and of which nobody knows how it went.
 func (s *Service) doubt(ctx context.Context, claim events.Event, c events.CallClaimed) error {
 	since := claim.Stored.UTC()
-	d := events.CallSuspended{ToolCallID: c.ToolCallID, RunID: c.RunID, Round: c.Round, Reason: events.SuspendInDoubt,
+	d := events.CallSuspended{
+		ToolCallID: c.ToolCallID, RunID: c.RunID, Round: c.Round, Reason: events.SuspendInDoubt,
 		Attempt: c.Attempt, Worker: s.cfg.ID, Since: &since,
-		Claim: &events.ClaimBrief{By: c.Worker, At: since, Attempt: c.Attempt}}
+		Claim: &events.ClaimBrief{By: c.Worker, At: since, Attempt: c.Attempt},
+	}
 	e, err := s.origin.Fact(s.ns.Call(claim.Place.CallID(), events.KindSuspend), d, claim)
 	if err != nil {
 		return jetstream.Final(err)
@@ -167,9 +171,13 @@ func (s *Service) doubt(ctx context.Context, claim events.Event, c events.CallCl
 }
 
 func exhausted(c events.CallClaimed) outcome {
-	return outcome{attempt: c.Attempt, finished: &events.CallFinished{Outcome: events.OutcomeError, Started: true,
-		Error: &events.ToolError{Name: events.ErrorDeliveryExhausted,
-			Message: fmt.Sprintf("the call was started %d times and never ended", c.Attempt)}}}
+	return outcome{attempt: c.Attempt, finished: &events.CallFinished{
+		Outcome: events.OutcomeError, Started: true,
+		Error: &events.ToolError{
+			Name:    events.ErrorDeliveryExhausted,
+			Message: fmt.Sprintf("the call was started %d times and never ended", c.Attempt),
+		},
+	}}
 }
 
 // claim starts the call: the claim is stored first, and whoever stores it runs the tool. A call that nobody has started
@@ -184,8 +192,10 @@ func (s *Service) claim(ctx context.Context, release, prev events.Event, h host,
 		}
 	}
 	call := release.Place.CallID()
-	c := events.CallClaimed{ToolCallID: rel.ToolCallID, RunID: rel.RunID, Round: rel.Round, Attempt: rel.Attempt + 1,
-		GoSeq: release.Seq, Worker: s.cfg.ID, LeaseUntil: time.Now().Add(s.cfg.Lease).UTC()}
+	c := events.CallClaimed{
+		ToolCallID: rel.ToolCallID, RunID: rel.RunID, Round: rel.Round, Attempt: rel.Attempt + 1,
+		GoSeq: release.Seq, Worker: s.cfg.ID, LeaseUntil: time.Now().Add(s.cfg.Lease).UTC(),
+	}
 	e, err := s.origin.Fact(s.ns.Call(call, events.KindClaim), c, prev)
 	if err != nil {
 		return jetstream.Final(err)
@@ -225,14 +235,18 @@ func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c ev
 	began := time.Now()
 	a := agent.Execute(ctx, h.tool, agent.NewCall(s.callInfo(rel, c)), json.RawMessage(rel.Args))
 	if a.Stack != nil {
-		s.log.Error("tool panicked", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "stack", string(a.Stack))
+		s.log.ErrorContext(ctx, "tool panicked", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "stack", string(a.Stack))
 	}
 	if a.Suspension != nil {
-		return outcome{attempt: c.Attempt, suspended: &events.CallSuspended{Reason: events.SuspendedByTool,
-			SuspendPayload: a.Suspension.Payload, ResumeSchema: a.Suspension.ResumeSchema, ResumeLabel: a.Suspension.ResumeLabel}}
+		return outcome{attempt: c.Attempt, suspended: &events.CallSuspended{
+			Reason:         events.SuspendedByTool,
+			SuspendPayload: a.Suspension.Payload, ResumeSchema: a.Suspension.ResumeSchema, ResumeLabel: a.Suspension.ResumeLabel,
+		}}
 	}
-	return outcome{attempt: c.Attempt, finished: &events.CallFinished{Outcome: a.Outcome, Started: a.Started,
-		Result: a.Result, Error: a.Error, Active: events.Duration(time.Since(began).Round(time.Millisecond))}}
+	return outcome{attempt: c.Attempt, finished: &events.CallFinished{
+		Outcome: a.Outcome, Started: a.Started,
+		Result: a.Result, Error: a.Error, Active: events.Duration(time.Since(began).Round(time.Millisecond)),
+	}}
 }
 
 // callInfo is what the handler may know of its call.
@@ -324,14 +338,19 @@ func (s *Service) unstorable(ctx context.Context, claim events.Event, rel events
 		return jetstream.Final(why)
 	}
 	return s.finish(ctx, claim, rel, outcome{attempt: out.attempt, finished: &events.CallFinished{
-		Outcome: events.OutcomeError, Started: true, Error: &events.ToolError{Name: string(events.CodeTooLarge),
-			Message: fmt.Sprintf("the tool ran, but its outcome cannot be stored: %v", why)}}})
+		Outcome: events.OutcomeError, Started: true, Error: &events.ToolError{
+			Name:    string(events.CodeTooLarge),
+			Message: fmt.Sprintf("the tool ran, but its outcome cannot be stored: %v", why),
+		},
+	}})
 }
 
 // late keeps an outcome that came after its chain had gone on.
 func (s *Service) late(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome) error {
-	d := events.OutcomeDelayed{ToolCallID: rel.ToolCallID, RunID: rel.RunID, Round: rel.Round, Attempt: out.attempt,
-		ClaimSeq: claim.Seq, Worker: s.cfg.ID, Started: true}
+	d := events.OutcomeDelayed{
+		ToolCallID: rel.ToolCallID, RunID: rel.RunID, Round: rel.Round, Attempt: out.attempt,
+		ClaimSeq: claim.Seq, Worker: s.cfg.ID, Started: true,
+	}
 	if f := out.finished; f != nil {
 		d.Outcome, d.Result, d.Error = f.Outcome, f.Result, f.Error
 	}
@@ -340,7 +359,7 @@ func (s *Service) late(ctx context.Context, claim events.Event, rel events.CallR
 	if err != nil {
 		return jetstream.Final(err)
 	}
-	s.log.Warn("outcome came too late", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "round", rel.Round)
+	s.log.WarnContext(ctx, "outcome came too late", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "round", rel.Round)
 	if err := s.conn.Record(ctx, e); err != nil {
 		return fmt.Errorf("record late outcome of %s: %w", rel.ToolCallID, err)
 	}
@@ -349,7 +368,7 @@ func (s *Service) late(ctx context.Context, claim events.Event, rel events.CallR
 
 func (s *Service) chunk(ctx context.Context, c events.Chunk) {
 	if err := s.conn.PublishChunk(ctx, s.origin, c); err != nil {
-		s.log.Warn("chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
+		s.log.WarnContext(ctx, "chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
 	}
 }
 
@@ -373,8 +392,10 @@ func (s *Service) abandon(ctx context.Context, d jetstream.Delivery, cause error
 	if err != nil {
 		return err
 	}
-	f := events.CallFinished{ToolCallID: rel.ToolCallID, RunID: rel.RunID, ToolName: rel.ToolName, Round: rel.Round,
-		Outcome: events.OutcomeError, Error: &events.ToolError{Name: events.ErrorDeliveryExhausted, Message: cause.Error()}}
+	f := events.CallFinished{
+		ToolCallID: rel.ToolCallID, RunID: rel.RunID, ToolName: rel.ToolName, Round: rel.Round,
+		Outcome: events.OutcomeError, Error: &events.ToolError{Name: events.ErrorDeliveryExhausted, Message: cause.Error()},
+	}
 	e, err := s.origin.Fact(s.ns.Call(d.Event.Place.CallID(), events.KindResult), f, last)
 	if err != nil {
 		return err

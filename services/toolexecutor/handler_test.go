@@ -131,16 +131,20 @@ func TestForgedRelease(t *testing.T) {
 }
 
 func fingerprint(d events.CallReleased) string {
-	return events.Frozen{Namespace: d.Namespace, RunID: d.RunID, ToolCallID: d.ToolCallID, Round: d.Round, ToolID: d.ToolID,
-		ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest, Args: []byte(d.Args)}.Fingerprint()
+	return events.Frozen{
+		Namespace: d.Namespace, RunID: d.RunID, ToolCallID: d.ToolCallID, Round: d.Round, ToolID: d.ToolID,
+		ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest, Args: []byte(d.Args),
+	}.Fingerprint()
 }
 
 // release is what a gate would say about the first call of run r1.
 func release(w *sim.World) events.CallReleased {
 	m := w.ExecutorConfig().Tools[0].Manifest()
-	d := events.CallReleased{Namespace: w.Conn().Namespace(), RunID: "r1", ToolCallID: "r1=1-1", Pool: events.DefaultPool,
+	d := events.CallReleased{
+		Namespace: w.Conn().Namespace(), RunID: "r1", ToolCallID: "r1=1-1", Pool: events.DefaultPool,
 		ToolID: m.ID, ToolVersion: m.Version, InputSchemaDigest: m.InputSchemaDigest, Effect: m.Effect,
-		Args: `{"orderId":"42"}`, ToolName: m.ID, AgentID: "support", StartBy: time.Now().Add(5 * time.Minute)}
+		Args: `{"orderId":"42"}`, ToolName: m.ID, AgentID: "support", StartBy: time.Now().Add(5 * time.Minute),
+	}
 	d.Fingerprint = fingerprint(d)
 	return d
 }
@@ -214,18 +218,26 @@ func TestOutcomes(t *testing.T) {
 		result  string
 	}{
 		"nothing": {func(context.Context, *agent.Call) (any, error) { return nil, nil }, events.OutcomeOK, "", "null"},
-		"error": {func(context.Context, *agent.Call) (any, error) { return nil, errors.New("the bank is closed") },
-			events.OutcomeError, "Error", ""},
-		"panic": {func(context.Context, *agent.Call) (any, error) { panic("no") }, events.OutcomeError, "panic", ""},
-		"timeout": {func(ctx context.Context, _ *agent.Call) (any, error) { <-ctx.Done(); return nil, ctx.Err() },
-			events.OutcomeError, "timeout", ""},
-		"no JSON": {func(context.Context, *agent.Call) (any, error) { return make(chan int), nil }, events.OutcomeError, "Error", ""},
-		"too large": {func(context.Context, *agent.Call) (any, error) { return string(make([]byte, 1<<20)), nil },
-			events.OutcomeError, "too_large", ""},
-		"large suspension": {func(_ context.Context, call *agent.Call) (any, error) {
-			return nil, call.Suspend(string(make([]byte, 1<<20)))
+		"error": {
+			func(context.Context, *agent.Call) (any, error) { return nil, errors.New("the bank is closed") },
+			events.OutcomeError, "Error", "",
 		},
-			events.OutcomeError, "too_large", ""},
+		"panic": {func(context.Context, *agent.Call) (any, error) { panic("no") }, events.OutcomeError, "panic", ""},
+		"timeout": {
+			func(ctx context.Context, _ *agent.Call) (any, error) { <-ctx.Done(); return nil, ctx.Err() },
+			events.OutcomeError, "timeout", "",
+		},
+		"no JSON": {func(context.Context, *agent.Call) (any, error) { return make(chan int), nil }, events.OutcomeError, "Error", ""},
+		"too large": {
+			func(context.Context, *agent.Call) (any, error) { return string(make([]byte, 1<<20)), nil },
+			events.OutcomeError, "too_large", "",
+		},
+		"large suspension": {
+			func(_ context.Context, call *agent.Call) (any, error) {
+				return nil, call.Suspend(string(make([]byte, 1<<20)))
+			},
+			events.OutcomeError, "too_large", "",
+		},
 		"bad resume schema": {func(_ context.Context, call *agent.Call) (any, error) {
 			return nil, call.SuspendWith(1, &agent.SuspendOptions{ResumeSchema: json.RawMessage(`{"type":"nonsense"}`)})
 		}, events.OutcomeError, "Error", ""},

@@ -1,6 +1,7 @@
 package toolexecutor
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -23,7 +24,7 @@ func (s *Service) enter(ctx context.Context, rel events.CallReleased, release ui
 		return ctx, nil
 	}
 	runCtx, cancel := context.WithCancelCause(ctx)
-	runCtx, stop := context.WithTimeout(runCtx, orElse(time.Duration(rel.Timeout), agent.DefaultTimeout))
+	runCtx, stop := context.WithTimeout(runCtx, cmp.Or(time.Duration(rel.Timeout), agent.DefaultTimeout))
 	own := &ongoing{release: release, cancel: cancel}
 	s.running[rel.ToolCallID] = own
 	return runCtx, func() {

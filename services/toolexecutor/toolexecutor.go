@@ -6,6 +6,7 @@
 package toolexecutor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,22 +43,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.ID = orElse(c.ID, events.NewID(time.Now()))
-	c.Pool = orElse(c.Pool, events.DefaultPool)
-	c.Concurrency = orElse(c.Concurrency, 10)
-	c.Lease = orElse(c.Lease, 30*time.Second)
+	c.ID = cmp.Or(c.ID, events.NewID(time.Now()))
+	c.Pool = cmp.Or(c.Pool, events.DefaultPool)
+	c.Concurrency = cmp.Or(c.Concurrency, 10)
+	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-func orElse[T comparable](v, other T) T {
-	var zero T
-	if v == zero {
-		return other
-	}
-	return v
 }
 
 // Service is an executor.
@@ -124,7 +117,8 @@ func (s *Service) Run(ctx context.Context) error {
 	return service.All(ctx,
 		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, s.live()) },
 		s.conn.Consume(events.StreamRuns, events.PoolConsumer(s.cfg.Pool), jetstream.Handler{
-			Handle: s.onRelease, Abandon: s.abandon, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency}))
+			Handle: s.onRelease, Abandon: s.abandon, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency,
+		}))
 }
 
 func (s *Service) live() events.Live {
@@ -157,7 +151,7 @@ func (s *Service) Register(ctx context.Context) error {
 }
 
 func (s *Service) checkConflict(ctx context.Context, m events.Manifest, raw []byte) error {
-	old, err := s.conn.Named(ctx, events.RegistryTool, m.ID)
+	old, err := s.conn.NamedNow(ctx, events.RegistryTool, m.ID)
 	if errors.Is(err, jetstream.ErrNotFound) {
 		return nil
 	}
