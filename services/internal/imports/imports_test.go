@@ -23,7 +23,7 @@ var ours = map[string][]string{
 	"schemas": {},
 	"events":  {"schemas"},
 
-	"jetstream":               {"events", "services/internal/failpoint"},
+	"jetstream":               {"events"},
 	"jetstream/embedded":      {},
 	"jetstream/jetstreamtest": {"events", "jetstream", "jetstream/embedded"},
 
@@ -42,15 +42,15 @@ var ours = map[string][]string{
 
 	"services/client": {"events", "jetstream"},
 	"services/planner": {
-		"events", "jetstream", "services/agent", "services/internal/failpoint", "services/internal/jq",
+		"events", "jetstream", "services/agent", "services/internal/jq",
 		"services/internal/lru", "services/internal/rule", "services/internal/service", "services/internal/telemetry",
 	},
 	"services/approval": {
-		"events", "jetstream", "services/internal/failpoint", "services/internal/jq", "services/internal/lru",
+		"events", "jetstream", "services/internal/jq", "services/internal/lru",
 		"services/internal/rule", "services/internal/service", "services/internal/telemetry",
 	},
 	"services/toolexecutor": {
-		"events", "jetstream", "services/agent", "services/internal/egress", "services/internal/failpoint",
+		"events", "jetstream", "services/agent", "services/internal/egress",
 		"services/internal/jq", "services/internal/lru", "services/internal/service", "services/internal/telemetry",
 	},
 	"services/toolexecutor/tooltest": {"events", "services/agent"},
@@ -69,7 +69,6 @@ var ours = map[string][]string{
 		"services/models",
 	},
 	"services/internal/egress":    {},
-	"services/internal/failpoint": {},
 	"services/internal/imports":   {},
 	"services/internal/jq":        {},
 	"services/internal/lru":       {},
