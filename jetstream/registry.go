@@ -97,6 +97,16 @@ func (c *Conn) Named(ctx context.Context, kind, id string) ([]byte, error) {
 	return n.value, nil
 }
 
+// NamedNow is [Conn.Named] as the leader knows it now. Unlike that it needs no right to hear changes of the registry,
+// which executors have not.
+func (c *Conn) NamedNow(ctx context.Context, kind, id string) ([]byte, error) {
+	e, err := c.bucket(events.BucketRegistry).get(ctx, events.RegistryKey(kind, id))
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", kind, id, err)
+	}
+	return e.value, nil
+}
+
 // ListNamed reads all definitions of a kind from the leader, by the tokens of their ids; an id is in its definition.
 func (c *Conn) ListNamed(ctx context.Context, kind string) (map[string][]byte, error) {
 	b := c.bucket(events.BucketRegistry)

@@ -1,0 +1,248 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/jetstream/embedded"
+	"github.com/weirkeeper/weir/services/approval"
+	"github.com/weirkeeper/weir/services/client"
+	"github.com/weirkeeper/weir/services/planner"
+	"github.com/weirkeeper/weir/services/toolexecutor"
+)
+
+// allowed is what a user may do beside its inbox.
+type allowed struct {
+	user                string
+	publish, subscribe  []string
+	answers, everything bool
+}
+
+// pull lets a user work on a durable consumer.
+func pull(stream, durable string) []string {
+	at := "weir_default_" + stream + "." + durable
+	return []string{"$JS.API.CONSUMER.INFO." + at, "$JS.API.CONSUMER.MSG.NEXT." + at, "$JS.ACK." + at + ".>", "$JS.ACK.*.*." + at + ".>"}
+}
+
+// leader lets a user read a stream from its leader, and list its subjects.
+func leader(stream string) []string {
+	return []string{"$JS.API.STREAM.INFO." + stream, "$JS.API.STREAM.MSG.GET." + stream}
+}
+
+func bucket(name string) []string { return leader("KV_weir_default_" + name) }
+
+func below(prefix string, names ...string) (subjects []string) {
+	for _, n := range names {
+		subjects = append(subjects, prefix+n)
+	}
+	return subjects
+}
+
+func join(lists ...[]string) (all []string) {
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
+
+const ns = "weir.default."
+
+// blobs is what whoever stores or reads large values may do.
+var blobs = []string{"$JS.API.STREAM.INFO.OBJ_weir_default_blobs", "$JS.API.DIRECT.GET.OBJ_weir_default_blobs",
+	"$O.weir_default_blobs.C.*.*"}
+
+// users are the allow lists of the services.
+var users = []allowed{
+	{user: "provisioner", everything: true},
+	{
+		user: planner.Name,
+		publish: join(pull("inbox", "planner"), pull("runs", "planner"), leader("weir_default_runs"), bucket("suspended"), bucket("registry"), blobs,
+			below(ns+"put.run.", "*.main.>", "=probe.planner.*"),
+			below(ns, "chunk.*", "thread.>", "dead.planner.*", "in.decide.=auto.*.*", "in.cancel.=planner.*", "note.*.>",
+				"hook.*.*", "svc.tool.*.*.*"),
+			below("$JS.API.", "STREAM.INFO.weir_default_threads", "DIRECT.GET.weir_default_threads"),
+			below("$KV.weir_default_registry.", "live.planner.*")),
+		subscribe: []string{"$KV.weir_default_registry.>", ns + "run.*.main.end"},
+	},
+	{
+		user: approval.Name, answers: true,
+		publish: join(pull("inbox", "approval"), pull("runs", "approval"), pull("timers", "approval"), leader("weir_default_runs"),
+			bucket("suspended"), bucket("grants"), bucket("registry"), blobs,
+			below(ns+"put.run.", "*.call.*.ask", "*.call.*.answer", "*.call.*.go.>", "*.call.*.result", "*.main.end", "*.vote.*.*",
+				"*.refused.*.*", "=probe.approval.*"),
+			below(ns, "put.grant.*.use.*", "timer.set.*", "chunk.*", "dead.approval.*", "note.*.>", "hook.*.*",
+				"in.decide.*.*.*", "in.grant.*.*", "svc.hook.*", "svc.tool.*.*.*"),
+			below("$JS.API.", "STREAM.INFO.weir_default_dead", "DIRECT.GET.weir_default_dead", "CONSUMER.INFO.*.*"),
+			below("$KV.weir_default_", "suspended.>", "grants.>", "registry.live.approval.*")),
+		subscribe: join([]string{"$KV.weir_default_registry.>", "$SRV.>"},
+			below(ns, "svc.decide.*.*.*", "svc.ask.*.*.*", "svc.admin.*.*", "run.*.call.*.answer", "run.*.vote.*.*", "run.*.refused.*.*")),
+	},
+	{
+		user: toolexecutor.Name, answers: true,
+		publish: join(pull("runs", "pool-default"), leader("weir_default_runs"), bucket("registry"), bucket("tasks"), blobs,
+			below(ns+"put.run.", "*.call.*.claim", "*.call.*.suspend", "*.call.*.result", "*.late.*.*", "=probe.tool-executor.*"),
+			below(ns, "chunk.*", "dead.tool-executor.*", "hook.lookup_order.*", "hook.issue_refund.*"),
+			below("$KV.weir_default_", "tasks.>", "registry.def.*", "registry.live.tool-executor.*",
+				"registry.tool.lookup_order", "registry.tool.issue_refund")),
+		subscribe: below(ns, "run.*.main.end", "run.*.call.*.result", "hook.lookup_order.*", "hook.issue_refund.*",
+			"svc.tool.default.lookup_order.*", "svc.tool.default.issue_refund.*"),
+	},
+}
+
+// edge are people, in an account of their own.
+var edge = []allowed{
+	{user: "bob", publish: below(ns, "in.start.bob.support", "in.cancel.bob.*", "in.thread.bob.*.*"),
+		subscribe: below(ns, "live.*", "note.bob.>")},
+	{user: "alice", publish: join(below(ns, "in.decide.alice.*.*", "in.grant.alice.*", "svc.decide.alice.*.*", "svc.ask.alice.*.*"),
+		[]string{"$SRV.PING", "$SRV.INFO"}),
+		subscribe: below(ns, "run.*.call.*.ask", "run.*.call.*.answer", "note.alice.>")},
+}
+
+var (
+	edgeServices = below(ns, "in.start.*.*", "in.cancel.*.*", "in.decide.*.*.*", "in.thread.*.*.*", "in.grant.*.*",
+		"svc.decide.*.*.*", "svc.ask.*.*.*", "svc.admin.*.*")
+	edgeStreams = below(ns, "live.*", "run.*.call.*.ask", "run.*.call.*.answer", "note.*.>")
+)
+
+func quoted(subjects []string) string { return `["` + strings.Join(subjects, `", "`) + `"]` }
+
+func (a allowed) String() string {
+	if a.everything {
+		return fmt.Sprintf("{ user: %s, password: p }\n", a.user)
+	}
+	answers := ""
+	if a.answers {
+		answers = `, allow_responses: { max: 1, expires: "10s" }`
+	}
+	return fmt.Sprintf("{ user: %s, password: p, permissions: { subscribe: %s, publish: %s%s } }\n", a.user,
+		quoted(append([]string{inbox(a.user) + ".>"}, a.subscribe...)), quoted(a.publish), answers)
+}
+
+func inbox(user string) string { return "_INBOX_" + user }
+
+// restricted starts a server on which nobody may do more than his part.
+func restricted(t *testing.T) *embedded.Server {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("accounts {\n SVC {\n jetstream: enabled\n users: [\n")
+	for _, a := range users {
+		b.WriteString(a.String())
+	}
+	b.WriteString("]\n exports: [\n")
+	for _, s := range edgeServices {
+		fmt.Fprintf(&b, "{ service: %q, response_type: singleton }\n", s)
+	}
+	for _, s := range edgeStreams {
+		fmt.Fprintf(&b, "{ stream: %q }\n", s)
+	}
+	b.WriteString("] }\n EDGE {\n users: [\n")
+	for _, a := range edge {
+		b.WriteString(a.String())
+	}
+	b.WriteString("]\n imports: [\n")
+	for _, s := range edgeServices {
+		fmt.Fprintf(&b, "{ service: { account: SVC, subject: %q } }\n", s)
+	}
+	for _, s := range edgeStreams {
+		fmt.Fprintf(&b, "{ stream: { account: SVC, subject: %q } }\n", s)
+	}
+	b.WriteString("] } }\n")
+	path := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	srv, err := embedded.StartConfig(t.Context(), path, embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Shutdown)
+	return srv
+}
+
+// TestRestrictedUsers lets every service work with the rights of its user and no more, and people start and decide from
+// an account of their own: a run is approved, one declined, one cancelled, and one expires. Sweepers look at everything
+// meanwhile. Nothing that anybody tries may be refused for want of a right.
+func TestRestrictedUsers(t *testing.T) {
+	t.Parallel()
+	alice, err := jetstream.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := restricted(t)
+	w := New(t, Options{
+		Server: srv, People: map[string]events.PrincipalDef{"alice": {ID: "alice", Auth: events.AuthKey, Key: alice.Public}},
+		Conn: func(o *jetstream.Options) {
+			user := o.Name
+			if user == "test" {
+				user = "provisioner"
+			}
+			o.InProcess, o.URL, o.User, o.Password, o.InboxPrefix = nil, srv.ClientURL(), user, "p", inbox(user)
+			if user == "provisioner" {
+				o.InboxPrefix = ""
+			}
+		},
+		Gate: func(c *approval.Config) {
+			c.Dev, c.Expires = false, 8*time.Second
+			c.Sweep, c.DeepSweep, c.SweepAge = time.Second, 2*time.Second, time.Second
+		},
+		Plan: func(c *planner.Config) { c.Sweep, c.DeepSweep, c.SweepAge = time.Second, 2*time.Second, time.Second },
+	})
+	copies := w.StartAll()
+	bob, decider := w.person(client.Config{Principal: "bob"}), w.person(client.Config{Principal: "alice", Key: &alice})
+
+	runs := map[string]string{}
+	for _, story := range []string{"approve", "decline", "cancel", "expire"} {
+		run, err := bob.Start(t.Context(), client.Request{Agent: "support", Prompt: "refund order 42"})
+		w.must(err)
+		runs[story] = run.ID
+		w.AwaitAsk(refundOf(run.ID), 30*time.Second)
+	}
+	_, err = decider.Approve(t.Context(), refundOf(runs["approve"]).String(), nil)
+	w.must(err)
+	_, err = decider.Decline(t.Context(), refundOf(runs["decline"]).String(), "no", nil)
+	w.must(err)
+	_, err = decider.Decline(t.Context(), refundOf(runs["approve"]).String(), "too late", nil)
+	if e, ok := errors.AsType[*events.Error](err); !ok || e.Code != events.CodeAlreadyDecided {
+		t.Errorf("a late decision: %v", err)
+	}
+	if outcome, err := bob.Cancel(t.Context(), runs["cancel"], "not needed"); err != nil || outcome != events.RunCancelled {
+		t.Errorf("cancelled: %s, %v", outcome, err)
+	}
+	for story, want := range map[string]events.RunOutcome{"approve": events.RunCompleted, "decline": events.RunCompleted,
+		"cancel": events.RunCancelled, "expire": events.RunCompleted} {
+		if end := w.AwaitEnd(runs[story], time.Minute); end.Outcome != want {
+			t.Errorf("%s: run ended as %s (%v)", story, end.Outcome, end.Error)
+		}
+	}
+	w.Check(false)
+	for _, c := range copies {
+		for _, v := range c.Conn.Violations() {
+			t.Errorf("%s may not %s %s", c.Service, v.Operation, v.Subject)
+		}
+	}
+}
+
+// person connects a person, who may hear and say what the account EDGE lets through, and read no stream.
+func (w *World) person(c client.Config) *client.Client {
+	w.T.Helper()
+	conn, err := jetstream.Connect(w.T.Context(), jetstream.Options{URL: w.Server.ClientURL(), Name: c.Principal,
+		User: c.Principal, Password: "p", InboxPrefix: inbox(c.Principal)})
+	w.must(err)
+	w.T.Cleanup(func() {
+		for _, v := range conn.Violations() {
+			w.T.Errorf("%s may not %s %s", c.Principal, v.Operation, v.Subject)
+		}
+		_ = conn.Close()
+	})
+	c.LiveOnly = true
+	p := client.New(conn, c)
+	w.T.Cleanup(p.Close)
+	return p
+}
