@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,10 +75,10 @@ func Verify(facts []events.Event, o CheckOptions) (Report, []string) {
 	for _, f := range facts {
 		l.report[string(f.Place.Kind)]++
 	}
-	for _, run := range sortedKeys(l.main) {
+	for _, run := range slices.Sorted(maps.Keys(l.main)) {
 		l.checkMain(run)
 	}
-	for _, call := range sortedKeys(l.calls) {
+	for _, call := range slices.Sorted(maps.Keys(l.calls)) {
 		l.checkCall(call)
 	}
 	l.checkEffects()
@@ -404,7 +405,7 @@ func (l *history) checkEffects() {
 func checkSettled(ctx context.Context, conn *jetstream.Conn, facts []events.Event) []string {
 	l := newLog(facts, CheckOptions{})
 	open := map[string]bool{} // toolCallIds of open asks
-	for _, run := range sortedKeys(l.main) {
+	for _, run := range slices.Sorted(maps.Keys(l.main)) {
 		chain := l.main[run]
 		if chain[len(chain)-1].Place.Kind == events.KindEnd {
 			continue
@@ -457,19 +458,10 @@ func checkEntries(ctx context.Context, conn *jetstream.Conn, open map[string]boo
 			}
 		}
 	}
-	for _, id := range sortedKeys(open) {
+	for _, id := range slices.Sorted(maps.Keys(open)) {
 		if !listed[id] {
 			broken = append(broken, "I12: "+id+" is held, and no entry lists it")
 		}
 	}
 	return broken
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }

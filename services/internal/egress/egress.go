@@ -15,6 +15,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,9 +110,9 @@ func (g *Guard) CheckURL(u *url.URL) error {
 	port := u.Port()
 	switch u.Scheme {
 	case "http":
-		port = orElse(port, "80")
+		port = cmp.Or(port, "80")
 	case "https":
-		port = orElse(port, "443")
+		port = cmp.Or(port, "443")
 	default:
 		return fmt.Errorf("%w: scheme %q; use http or https", ErrDenied, u.Scheme)
 	}
@@ -265,11 +266,4 @@ func numeric(host string) bool {
 		return strings.Trim(hex, "0123456789abcdef") == ""
 	}
 	return strings.Trim(label, "0123456789") == ""
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
