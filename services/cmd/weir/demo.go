@@ -79,6 +79,7 @@ type demo struct {
 	approver  *process
 	failed    chan error
 	decided   chan events.CallAnswered
+	said      chan struct{} // a line of the approver has been told
 	approvals int
 	kills     int
 }
@@ -102,7 +103,7 @@ func (a *app) demo(ctx context.Context) error {
 	defer func() { _ = os.RemoveAll(dir) }() // a folder of temporary files
 	d := &demo{
 		app: a, log: a.logger(slog.LevelError), person: a.interactive(), tell: newTeller(a.out), model: model,
-		failed: make(chan error, 4), decided: make(chan events.CallAnswered, 4), file: filepath.Join(dir, defaultFile),
+		failed: make(chan error, 4), decided: make(chan events.CallAnswered, 4), said: make(chan struct{}, 64), file: filepath.Join(dir, defaultFile),
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -250,6 +251,7 @@ func (d *demo) startApprover(ctx context.Context) (err error) {
 			return
 		}
 		d.tell.line(fmt.Sprintf("process %d", p.ID()), line)
+		d.said <- struct{}{}
 	}, "demo", "approver", "--server", d.local.server.ClientURL(), "--as", demoApprover, "--after", demoPause.String())
 	if err != nil {
 		return err

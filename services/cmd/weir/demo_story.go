@@ -168,16 +168,29 @@ func (d *demo) answer(ctx context.Context, ask events.AskPayload) (events.CallAn
 		d.tell.line(demoApprover, fmt.Sprintf("no terminal to ask at, so process %d decides: it knows NATS and nothing of Weir's services",
 			d.approver.ID()))
 	}
-	for {
+	return d.answerOf(ctx, ask)
+}
+
+// answerOf waits for the answer that counts, and until everything has been told that was said before it.
+func (d *demo) answerOf(ctx context.Context, ask events.AskPayload) (events.CallAnswered, error) {
+	said := d.said
+	if d.person {
+		said = nil
+	}
+	var answer events.CallAnswered
+	for answer.ToolCallID == "" || said != nil {
 		select {
 		case a := <-d.decided:
 			if a.ToolCallID == ask.ToolCallID && a.Round == ask.Ask.Round {
-				return a, nil
+				answer = a
 			}
+		case <-said:
+			said = nil
 		case <-ctx.Done():
-			return events.CallAnswered{}, context.Cause(ctx)
+			return answer, context.Cause(ctx)
 		}
 	}
+	return answer, nil
 }
 
 // moral says what the shop counted, and what to do next. Another number of refunds than were approved is an error.

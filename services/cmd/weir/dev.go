@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ like it; WEIR_MODEL names the model of the built-in agent.
 
 It is for one person: who reaches the server may decide in anybody's name. For more than that see weir serve.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.lookup, o.log = a.lookup, a.logger(slog.LevelWarn)
+			o.lookup, o.log, o.ns = a.lookup, a.logger(slog.LevelWarn), events.Namespace(a.namespace)
 			return dev(cmd.Context(), o, a.out)
 		},
 	}
@@ -58,6 +59,7 @@ type devOptions struct {
 	admin  string
 	file   string // a weir.yaml; empty: the default one if it is there, else the built-in example
 	sync   string
+	ns     events.Namespace // empty: the file's, else the default
 	lookup config.Lookup
 	log    *slog.Logger
 }
@@ -65,7 +67,8 @@ type devOptions struct {
 // devSetup is what weir dev serves.
 type devSetup struct {
 	file   *config.File // nil: the built-in example
-	model  string       // of the built-in agent
+	ns     events.Namespace
+	model  string // of the built-in agent
 	models *models.Registry
 	tools  []agent.Tool
 }
@@ -74,6 +77,7 @@ func (o devOptions) setup() (s devSetup, err error) {
 	if s.file, err = loadFile(o.file, o.lookup); err != nil {
 		return s, err
 	}
+	s.ns = cmp.Or(o.ns, namespaceOf(s.file), events.DefaultNamespace)
 	if s.models, err = modelsOf(s.file, o.lookup); err != nil {
 		return s, err
 	}
@@ -110,7 +114,7 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 	}
 	defer health.Close()
 	l, err := startLocal(ctx, localOptions{
-		Dir: o.dir, Listen: o.listen, Sync: sync, Namespace: setup.namespace(),
+		Dir: o.dir, Listen: o.listen, Sync: sync, Namespace: setup.ns,
 		Settings: setup.settings(), Log: o.log,
 	})
 	if err != nil {
@@ -133,13 +137,6 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 		_, _ = fmt.Fprintln(out, "weir dev: stopped; what is open goes on at the next start")
 	}
 	return err
-}
-
-func (s devSetup) namespace() events.Namespace {
-	if s.file == nil {
-		return events.DefaultNamespace
-	}
-	return s.file.Namespace
 }
 
 // settings name the retention in any case, so that the log is kept as long as the services think.
@@ -233,7 +230,7 @@ func (s devSetup) next(l *local) []string {
 		fmt.Sprintf("weir run%s %s %q", server, agentID, prompt),
 		fmt.Sprintf("weir approvals ls%s", server),
 		fmt.Sprintf("weir doctor%s", server),
-		fmt.Sprintf("nats sub '%s'", s.namespace().EveryCall(events.KindAsk)),
+		fmt.Sprintf("nats sub '%s'", s.ns.EveryCall(events.KindAsk)),
 	}
 }
 

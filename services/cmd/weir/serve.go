@@ -197,8 +197,10 @@ func (o serveOptions) addKeys(cfg *workerConfig, services []string) error {
 		return usagef("an executor needs the public keys of the gates whose releases it may run: --gate-public-key U…")
 	}
 	var err error
-	cfg.GateKeys, err = publicKeys(publics...)
-	return err
+	if cfg.GateKeys, err = publicKeys(publics...); err != nil {
+		return usagef("--gate-public-key: %v", err)
+	}
+	return nil
 }
 
 // tools are those that this process hosts.
