@@ -260,11 +260,11 @@ func (s *State) LastResult() uint64 {
 	return last
 }
 
-// CancelDue is the cause that a cancelled result of the current step names for this run or one above it: the run is
-// being ended and takes no further turn. Nil when there is none.
+// CancelDue is the cause that a result of the current step names for this run or one above it: the run is being ended,
+// because somebody cancelled it or an ask expired that fails it, and takes no further turn. Nil when there is none.
 func (s *State) CancelDue() *CancelCause {
 	for _, c := range s.Calls {
-		if c.Finished == nil || c.Finished.Outcome != OutcomeCancelled || c.Finished.Cancel == nil {
+		if c.Finished == nil || c.Finished.Cancel == nil {
 			continue
 		}
 		if run := c.Finished.Cancel.RunID; run != "" && (run == s.RunID || isBelow(s.RunID, run)) {

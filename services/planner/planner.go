@@ -164,6 +164,8 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
 		return nil // the run has aged out
+	case errors.Is(err, jetstream.ErrTampered):
+		return s.giveUp(ctx, d.Event, events.Errorf(events.CodeTampering, "the run's record was tampered with"))
 	case err != nil:
 		return fmt.Errorf("read head of %s: %w", d.Event.Place.Run, err)
 	case head.Place.Kind == events.KindEnd:
@@ -230,6 +232,9 @@ func (s *Service) fail(ctx context.Context, st *events.State, head events.Event,
 // end appends a run's last fact after head.
 func (s *Service) end(ctx context.Context, st *events.State, head events.Event, d events.RunEnded) error {
 	last, ours, err := s.add(ctx, s.ns.End(st.RunID), head, d)
+	if errors.Is(err, jetstream.ErrTooLarge) && d.Message != nil { // asking the model again would cost and help nothing
+		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeTooLarge, "the final message is too large: %v", err)))
+	}
 	if err != nil || !ours {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
@@ -119,12 +120,21 @@ func (t *teller) listen(ctx context.Context, model agent.Model) (turn, error) {
 	}
 	t.close()
 	for i := range t.turn.calls {
-		t.turn.calls[i].Args = t.args[i].String()
+		t.turn.calls[i].Args = asText(t.args[i].String())
 		t.turn.calls[i].Truncated = !t.ended[i]
 	}
 	t.turn.active = time.Since(began)
 	t.turn.empty = len(t.turn.calls) == 0 && strings.TrimSpace(t.turn.message.Text()) == ""
 	return t.turn, nil
+}
+
+// asText keeps what a model wrote as arguments as a text that can be stored. What is not UTF-8 could be stored only as
+// something else, which might then run: a note behind it makes it something that is no JSON, and says why.
+func asText(args string) string {
+	if utf8.ValidString(args) {
+		return args
+	}
+	return strings.ToValidUTF8(args, "\uFFFD") + " (not UTF-8)"
 }
 
 func (t *teller) begin() {

@@ -72,7 +72,7 @@ func (s *Service) ask(ctx context.Context, st *events.State, model agent.Model, 
 		var got turn
 		got, err = t.listen(ctx, model)
 		switch {
-		case err == nil && (!got.empty || try > 0):
+		case err == nil && (!got.empty || try > 0 || try == s.cfg.Tries-1):
 			return got, nil
 		case err == nil:
 			continue // neither text nor a call: asked once more
