@@ -55,7 +55,7 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 		return err
 	}
 	if data.Step > 1 {
-		if err := s.dropEntry(ctx, r); err != nil {
+		if err := s.dropBefore(ctx, r, data.Step); err != nil {
 			return err
 		}
 	}
@@ -128,7 +128,20 @@ func (s *Service) addVerdict(ctx context.Context, call events.CallID, prev event
 	if v.finished != nil {
 		return s.add(ctx, s.ns.Call(call, events.KindResult), prev, *v.finished)
 	}
-	return s.add(ctx, s.ns.Go(call, v.released.Pool, v.released.ToolID), prev, *v.released)
+	last, ours, err := s.add(ctx, s.ns.Go(call, v.released.Pool, v.released.ToolID), prev, *v.released)
+	if errors.Is(err, jetstream.ErrTooLarge) { // the run must not stand still for it
+		return s.add(ctx, s.ns.Call(call, events.KindResult), prev, tooLarge(*v.released, err))
+	}
+	return last, ours, err
+}
+
+// tooLarge ends a call whose release does not fit into a message.
+func tooLarge(d events.CallReleased, err error) events.CallFinished {
+	return events.CallFinished{
+		ToolCallID: d.ToolCallID, RunID: d.RunID, ToolName: d.ToolName, Round: d.Round, Outcome: events.OutcomeError,
+		Started: d.Attempt > 0, Attempt: d.Attempt,
+		Error: &events.ToolError{Name: string(events.CodeTooLarge), Message: fmt.Sprintf("the call cannot be released: %v", err)},
+	}
 }
 
 // help goes on from the last fact of a call's chain, whoever stored it: they may have been stopped right after.
@@ -141,10 +154,25 @@ func (s *Service) help(ctx context.Context, r *run, last events.Event) error {
 	case events.KindSuspend:
 		return s.askAgain(ctx, r, last)
 	case events.KindResult:
-		return s.show(ctx, last)
+		return s.finish(ctx, last)
 	default:
 		return nil // released or running: its executor goes on
 	}
+}
+
+// finish does what the result of a call asks for: it is shown, and one that brings the end of its run ends it.
+func (s *Service) finish(ctx context.Context, result events.Event) error {
+	if err := s.show(ctx, result); err != nil {
+		return err
+	}
+	d, err := events.Data[events.CallFinished](result)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	if d.Outcome != events.OutcomeExpired || d.Cancel == nil {
+		return nil
+	}
+	return s.endRun(ctx, result.Place.Run, *d.Cancel)
 }
 
 // show publishes the chunk of a result, so that readers see it; whoever finds the result does so again.

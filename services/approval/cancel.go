@@ -31,7 +31,7 @@ func (s *Service) onCancel(ctx context.Context, d jetstream.Delivery, in events.
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound) && d.Attempt <= 1:
 		return jetstream.Later(lookAgain)
-	case err != nil && !errors.Is(err, jetstream.ErrNotFound):
+	case err != nil && !errors.Is(err, jetstream.ErrNotFound) && !errors.Is(err, jetstream.ErrTampered):
 		return fmt.Errorf("read head of %s: %w", in.Run, err)
 	case err == nil && head.Place.Kind == events.KindEnd:
 		return s.alreadyEnded(ctx, d, in, head)
@@ -94,6 +94,9 @@ func (s *Service) closeRun(ctx context.Context, id string, cause events.CancelCa
 // closeCalls gives every open call of the step at head, or of the carry there, its cancelled result, which fences each.
 func (s *Service) closeCalls(ctx context.Context, head events.Event, cause events.CancelCause) error {
 	calls, err := callsAt(head)
+	if head.Seq > 0 && head.ID == "" { // no fact: what is open has to be found
+		calls, err = s.everyCall(ctx, head.Place.Run)
+	}
 	if err != nil {
 		return err
 	}
@@ -150,7 +153,7 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 		}
 		started := false
 		if last.Seq > 0 {
-			if started, err = s.started(ctx, call); err != nil {
+			if started, err = s.started(ctx, call, progressOf(last).Attempt); err != nil {
 				return err
 			}
 		}

@@ -82,12 +82,14 @@ func (s *Service) answer(ctx context.Context, d jetstream.Delivery, in events.In
 	m.run = r
 	data, refusal := m.judge(d.Event)
 	if refusal != nil {
-		return s.refuse(ctx, d, in, m.call, refusal)
+		return s.refuseUncounted(ctx, d, in, m, refusal)
 	}
 	last, ours, err := s.add(ctx, s.ns.Call(m.call, events.KindAnswer), m.fact, data)
 	switch {
 	case errors.Is(err, errGone):
 		return s.refuse(ctx, d, in, m.call, events.Errorf(events.CodeRunEnded, "run %s is over", m.call.Run))
+	case errors.Is(err, jetstream.ErrTooLarge):
+		return s.refuse(ctx, d, in, m.call, events.Errorf(events.CodeTooLarge, "the decision is too large to be stored: %v", err))
 	case err != nil:
 		return err
 	case !ours && last.Place.Kind == events.KindAsk: // the sweeper asked again in between: the same question
@@ -96,6 +98,37 @@ func (s *Service) answer(ctx context.Context, d jetstream.Delivery, in events.In
 		return s.tooLate(ctx, d, in, last)
 	}
 	return s.follow(ctx, r, last)
+}
+
+// refuseUncounted refuses a decision for the pending ask, unless it is the one that counted in the round before and is
+// delivered again.
+func (s *Service) refuseUncounted(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting, why *events.Error) error {
+	if m.ask.Round > 0 {
+		counted, err := s.counted(ctx, m.call)
+		if err != nil || counted != nil && counted.EventID == d.Event.ID {
+			return err
+		}
+	}
+	return s.refuse(ctx, d, in, m.call, why)
+}
+
+// counted is the last answer of a call; nil when there is none that a gate has written.
+func (s *Service) counted(ctx context.Context, call events.CallID) (*events.CallAnswered, error) {
+	fact, err := s.conn.Fact(ctx, s.ns.Call(call, events.KindAnswer))
+	if errors.Is(err, jetstream.ErrNotFound) || errors.Is(err, jetstream.ErrTampered) {
+		return nil, nil //nolint:nilnil // no answer is none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read answer of %s: %w", call, err)
+	}
+	if s.genuine(fact) != nil {
+		return nil, nil //nolint:nilnil // no answer is none
+	}
+	a, err := events.Data[events.CallAnswered](fact)
+	if err != nil {
+		return nil, jetstream.Final(err)
+	}
+	return &a, nil
 }
 
 // readDecision reads what a decision says, as far as that needs no look at the log.
@@ -199,7 +232,7 @@ func (m meeting) judge(e events.Event) (events.CallAnswered, *events.Error) {
 	a := events.CallAnswered{
 		ToolCallID: m.ask.ToolCallID, RunID: m.ask.RunID, Round: m.ask.Round, Decision: req.Decision,
 		Fingerprint: m.ask.Fingerprint, Principal: m.who.principal, AuthType: m.who.authType, At: e.Stored.UTC(),
-		Reason: req.Reason, EventID: e.ID, InboxSeq: e.Seq, Rules: m.ask.Reason.Digest, Signed: m.who.signed,
+		Reason: strings.TrimSpace(req.Reason), EventID: e.ID, InboxSeq: e.Seq, Rules: m.ask.Reason.Digest, Signed: m.who.signed,
 	}
 	switch req.Decision {
 	case events.Edit:
@@ -214,10 +247,10 @@ func (m meeting) judge(e events.Event) (events.CallAnswered, *events.Error) {
 }
 
 func (m meeting) checkEntitled(events.Event) *events.Error {
-	if m.ask.Kind == events.AskClient && m.who.principal != m.run.start.Requester {
-		return events.Errorf(events.CodeForbidden, "only %s, who asked for the run, answers its client's calls", m.run.start.Requester)
+	if m.ask.Kind == events.AskClient && !m.isRequester() {
+		return events.Errorf(events.CodeForbidden, "only who asked for the run answers its client's calls")
 	}
-	if m.ask.NotRequester && events.Token(m.who.principal) == m.run.start.Requester {
+	if m.ask.NotRequester && m.isRequester() {
 		return m.forbidden("%s asked for the run and may not decide this call", m.who.principal)
 	}
 	if m.ask.Signed && m.who.signed == nil {
@@ -237,6 +270,11 @@ func (m meeting) checkEntitled(events.Event) *events.Error {
 		}
 	}
 	return m.forbidden("%s is not among those who may decide this call", m.who.principal)
+}
+
+// isRequester compares principals as subjects name them, by their tokens.
+func (m meeting) isRequester() bool {
+	return m.who.principal == m.run.start.Requester || events.Token(m.who.principal) == m.run.start.Requester
 }
 
 func (m meeting) forbidden(format string, args ...any) *events.Error {
@@ -356,17 +394,9 @@ func (s *Service) notYet(ctx context.Context, d jetstream.Delivery, in events.In
 // tooLate handles a decision for a call that is not held any more: its own answer is finished, any other refused.
 func (s *Service) tooLate(ctx context.Context, d jetstream.Delivery, in events.Inbox, last events.Event) error {
 	call := last.Place.CallID()
-	fact, err := s.conn.Fact(ctx, s.ns.Call(call, events.KindAnswer))
-	if err != nil && !errors.Is(err, jetstream.ErrNotFound) {
-		return fmt.Errorf("read answer of %s: %w", call, err)
-	}
-	var counted *events.CallAnswered
-	if err == nil && s.genuine(fact) == nil {
-		a, err := events.Data[events.CallAnswered](fact)
-		if err != nil {
-			return jetstream.Final(err)
-		}
-		counted = &a
+	counted, err := s.counted(ctx, call)
+	if err != nil {
+		return err
 	}
 	if last.Place.Kind == events.KindAnswer {
 		r, err := s.run(ctx, call.Run)

@@ -49,6 +49,7 @@ func (s *Service) askAgain(ctx context.Context, r *run, suspend events.Event) er
 	ask.Reason = events.AskReason{Text: "the tool waits for data"}
 	if d.Reason == events.SuspendInDoubt {
 		inDoubt(ask, d.Claim)
+		q.restrict(ask, q.verdictOfRules(ctx, f))
 	}
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: suspend}})
 }
@@ -66,6 +67,7 @@ func (s *Service) askInDoubt(ctx context.Context, r *run, claim events.Event) er
 	q.attempt = max(d.Attempt, q.attempt)
 	ask := q.ask(f, events.AskInDoubt)
 	inDoubt(ask, &events.ClaimBrief{By: d.Worker, At: claim.Stored.UTC(), Attempt: d.Attempt})
+	q.restrict(ask, q.verdictOfRules(ctx, f))
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: claim}})
 }
 
@@ -104,6 +106,9 @@ func (s *Service) releasedAs(ctx context.Context, r *run, call events.CallID) (q
 	return q, frozen{tool: t, args: args, fingerprint: fp}, nil
 }
 
+// errNeverReleased says that the log holds no release of a call (any more).
+var errNeverReleased = errors.New("the call was never released")
+
 // lastRelease is the go that a call runs under. Its subject names pool and tool, which the run's definitions know.
 func (s *Service) lastRelease(ctx context.Context, r *run, call events.CallID) (events.CallReleased, error) {
 	var last events.Event
@@ -126,7 +131,7 @@ func (s *Service) lastRelease(ctx context.Context, r *run, call events.CallID) (
 		}
 	}
 	if last.ID == "" {
-		return events.CallReleased{}, jetstream.Final(fmt.Errorf("call %s was never released", call))
+		return events.CallReleased{}, jetstream.Final(fmt.Errorf("%w: %s", errNeverReleased, call))
 	}
 	return events.Data[events.CallReleased](last)
 }
@@ -136,6 +141,13 @@ func (s *Service) onLate(ctx context.Context, d jetstream.Delivery) error {
 	late, err := events.Data[events.OutcomeDelayed](d.Event)
 	if err != nil {
 		return jetstream.Final(err)
+	}
+	last, err := s.last(ctx, d.Event.Place.CallID())
+	if err == nil && last.Place.Kind == events.KindSuspend {
+		return jetstream.Later(lookAgain) // the ask on which it belongs is on its way
+	}
+	if err != nil {
+		return ignoreMissing(err)
 	}
 	r, err := s.run(ctx, d.Event.Place.Run)
 	if err != nil {

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -47,14 +48,35 @@ func (s *Service) enter(ctx context.Context, r *run, asks []events.CallHeld) err
 			return old // a late writer takes nothing back
 		}
 		if old != nil && old.Step == st.Step {
+			if lists(old, st, asks) {
+				return old
+			}
 			snap.Asks, snap.SuspendedAt = old.Asks, old.SuspendedAt
 		}
 		for _, a := range asks {
-			snap.Asks = append(without(snap.Asks, a.ToolCallID), a.Open())
+			open := a.Open()
+			if i := slices.IndexFunc(snap.Asks, same(open)); i >= 0 {
+				open.Late = snap.Asks[i].Late
+			}
+			snap.Asks = append(without(snap.Asks, a.ToolCallID), open)
 		}
 		slices.SortFunc(snap.Asks, func(a, b events.OpenAsk) int { return byCall(a.ToolCallID, b.ToolCallID) })
 		return snap
 	})
+}
+
+// same finds an ask in a list: the same round of the same call.
+func same(a events.OpenAsk) func(events.OpenAsk) bool {
+	return func(b events.OpenAsk) bool { return a.ToolCallID == b.ToolCallID && a.Round == b.Round }
+}
+
+// lists reports whether an entry already says all there is to say, so that nothing is written again.
+func lists(old *events.Snapshot, st *events.State, asks []events.CallHeld) bool {
+	return old.MainSeq == st.MainSeq && len(old.Open()) == len(st.Open()) &&
+		!slices.ContainsFunc(asks, func(a events.CallHeld) bool {
+			i := slices.IndexFunc(old.Asks, same(a.Open()))
+			return i < 0 || !old.Asks[i].AskedAt.Equal(a.AskedAt)
+		})
 }
 
 func byCall(a, b string) int {
@@ -116,9 +138,15 @@ func (s *Service) changeEntry(ctx context.Context, r *run, change func(*events.S
 
 // dropEntry removes the run's entry; it is done when there is none.
 func (s *Service) dropEntry(ctx context.Context, r *run) error {
+	return s.dropBefore(ctx, r, math.MaxInt)
+}
+
+// dropBefore removes the run's entry when it is of an earlier step than the one that begins. What a later handler, or
+// another copy of this one, has written stays.
+func (s *Service) dropBefore(ctx context.Context, r *run, step int) error {
 	for {
-		_, rev, err := s.conn.Snapshot(ctx, r.key())
-		if errors.Is(err, jetstream.ErrNotFound) {
+		snap, rev, err := s.conn.Snapshot(ctx, r.key())
+		if errors.Is(err, jetstream.ErrNotFound) || err == nil && snap.Step >= step {
 			return nil
 		}
 		if err == nil {
@@ -150,7 +178,7 @@ func (s *Service) checkEntry(ctx context.Context, r *run, overtaken bool) error 
 	return s.mendEntry(ctx, r)
 }
 
-// mendEntry takes every ask out that is no longer the last fact of its call, and drops an entry of an earlier step.
+// mendEntry makes the entry say what the log says, and drops one of an earlier step.
 func (s *Service) mendEntry(ctx context.Context, r *run) error {
 	snap, _, err := s.conn.Snapshot(ctx, r.key())
 	if err != nil {
@@ -172,11 +200,45 @@ func (s *Service) mendEntry(ctx context.Context, r *run) error {
 		if err != nil && !errors.Is(err, jetstream.ErrNotFound) {
 			return err
 		}
-		if err != nil || last.Place.Kind != events.KindAsk {
-			if err := s.takeOut(ctx, r, a.ToolCallID, a.Round); err != nil {
-				return err
-			}
+		if err != nil {
+			continue // its first fact is about to be stored
+		}
+		if err := s.mendAsk(ctx, r, a, last); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// mendAsk compares an ask of the entry with the last fact of its call. One whose round is over goes; a stored one is
+// listed as it was stored. One that is not stored yet stays: the entry comes first.
+func (s *Service) mendAsk(ctx context.Context, r *run, a events.OpenAsk, last events.Event) error {
+	if last.Place.Kind == events.KindAsk {
+		if err := s.genuine(last); err != nil {
+			return s.tampered(ctx, r, last, err)
+		}
+		stored, err := events.Data[events.CallHeld](last)
+		if err != nil {
+			return jetstream.Final(err)
+		}
+		return s.enter(ctx, r, []events.CallHeld{stored})
+	}
+	if said := progressOf(last); last.Place.Kind != events.KindResult && said.Round < a.Round {
+		return nil
+	}
+	return s.takeOut(ctx, r, a.ToolCallID, a.Round)
+}
+
+// progress is how far a call had come at a fact of its chain.
+type progress struct {
+	Round   int `json:"round"`
+	Attempt int `json:"attempt"` // attempts to execute it so far; an answer does not say
+}
+
+func progressOf(fact events.Event) progress {
+	var p progress
+	if json.Unmarshal(fact.Data, &p) != nil {
+		return progress{}
+	}
+	return p
 }

@@ -28,17 +28,18 @@ func (s *Service) onTimer(ctx context.Context, d jetstream.Delivery) error {
 	if err != nil {
 		return fmt.Errorf("read head of %s: %w", call, err)
 	}
-	if head.Place.Kind == events.KindAnswer {
+	switch head.Place.Kind {
+	case events.KindAsk:
+		return s.expire(ctx, head, d.Event.Stored)
+	case events.KindAnswer, events.KindResult:
 		r, err := s.run(ctx, call.Run)
 		if err != nil {
 			return ignoreMissing(err)
 		}
-		return s.follow(ctx, r, head)
-	}
-	if head.Place.Kind != events.KindAsk {
+		return s.help(ctx, r, head)
+	default:
 		return nil
 	}
-	return s.expire(ctx, head, d.Event.Stored)
 }
 
 // expire answers an ask whose deadline has passed at the server's time now. An earlier timer is set again.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
@@ -33,24 +34,25 @@ func (s *Service) follow(ctx context.Context, r *run, answer events.Event) error
 	if err != nil {
 		return jetstream.Final(err)
 	}
+	if ask.Round != a.Round { // the chain has gone on: whoever did that has done this
+		return s.takeOut(ctx, r, ask.ToolCallID, a.Round)
+	}
 	if err := s.consequence(ctx, r, answered{call: call, ask: ask, fact: answer, data: a}); err != nil {
 		return err
 	}
-	return s.afterAnswer(ctx, r, ask, a)
+	return s.takeOut(ctx, r, ask.ToolCallID, a.Round)
 }
 
-// afterAnswer cleans up behind an answer: its ask leaves the entry, and an ask whose expiry ends the run does so.
-func (s *Service) afterAnswer(ctx context.Context, r *run, ask events.CallHeld, a events.CallAnswered) error {
-	if err := s.takeOut(ctx, r, ask.ToolCallID, ask.Round); err != nil {
-		return err
-	}
+// endDue is the end that an answer brings to its run: an ask that expires may fail it. The call's result names it, so
+// that the planner takes no turn when that result settles the step, and whoever finds the result ends the run.
+func endDue(ask events.CallHeld, a events.CallAnswered) *events.CancelCause {
 	if a.Decision != events.Expired || ask.OnExpiry != "fail" {
 		return nil
 	}
-	return s.endRun(ctx, ask.RunID, events.CancelCause{
-		RunID: ask.RunID, End: events.RunFailed,
-		Code: events.CodeAskExpired, Reason: "nobody decided call " + ask.ToolCallID,
-	})
+	return &events.CancelCause{
+		RunID: ask.RunID, End: events.RunFailed, Code: events.CodeAskExpired,
+		Reason: "nobody decided call " + ask.ToolCallID,
+	}
 }
 
 // answered is an answer with the ask that it follows.
@@ -73,7 +75,7 @@ func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
 		}
 		v.released = rel
 	default:
-		started, err := s.started(ctx, a.call)
+		started, err := s.started(ctx, a.call, a.ask.Attempt)
 		if err != nil {
 			return err
 		}
@@ -104,8 +106,16 @@ func (s *Service) releaseOf(ctx context.Context, r *run, a answered) (*events.Ca
 		planned: events.CallPlanned{ToolName: a.ask.ToolName}, now: time.Now().UTC(),
 	}
 	rel := q.release(frozen{tool: t, args: a.ask.Args, fingerprint: a.ask.Fingerprint}, events.AllowedBy{Answer: a.fact.Seq})
-	if a.ask.Kind == events.AskSuspended {
+	switch a.ask.Kind {
+	case events.AskSuspended:
 		rel.Resume, rel.SuspendPayload = a.data.Resume, a.ask.SuspendPayload
+	case events.AskInDoubt: // the same start again: one that people had resumed is resumed again
+		before, err := s.lastRelease(ctx, r, a.call)
+		if err != nil && !errors.Is(err, errNeverReleased) {
+			return nil, err
+		}
+		rel.Resume, rel.SuspendPayload = before.Resume, before.SuspendPayload
+	default:
 	}
 	return &rel, nil
 }
@@ -115,7 +125,7 @@ func resultOf(a answered, started bool) *events.CallFinished {
 	d := &events.CallFinished{
 		ToolCallID: a.ask.ToolCallID, RunID: a.ask.RunID, ToolName: a.ask.ToolName,
 		Round: a.ask.Round, Started: started, Attempt: a.ask.Attempt, Principal: a.data.Principal,
-		Args: a.ask.Args, Reason: a.data.Reason,
+		Args: a.ask.Args, Reason: strings.TrimSpace(a.data.Reason), Cancel: endDue(a.ask, a.data),
 	}
 	switch a.data.Decision {
 	case events.Respond:
@@ -128,8 +138,12 @@ func resultOf(a answered, started bool) *events.CallFinished {
 	return d
 }
 
-// started reports whether a worker has ever claimed the call: then its effects may have happened.
-func (s *Service) started(ctx context.Context, call events.CallID) (bool, error) {
+// started reports whether a worker has ever claimed the call: then its effects may have happened. Attempts are those
+// that a fact of the chain tells of, since the claim itself may have aged out.
+func (s *Service) started(ctx context.Context, call events.CallID, attempts int) (bool, error) {
+	if attempts > 0 {
+		return true, nil
+	}
 	_, err := s.conn.Fact(ctx, s.ns.Call(call, events.KindClaim))
 	switch {
 	case err == nil:

@@ -130,7 +130,7 @@ func invalidInput(c events.CallPlanned, err error) func(*events.CallFinished) {
 func (q question) result(o events.Outcome, more ...func(*events.CallFinished)) *events.CallFinished {
 	d := &events.CallFinished{
 		ToolCallID: q.call.String(), RunID: q.call.Run, ToolName: q.planned.ToolName,
-		Round: q.round, Outcome: o,
+		Round: q.round, Outcome: o, Args: q.edited,
 	}
 	for _, f := range more {
 		f(d)
@@ -224,7 +224,18 @@ func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 		Rule: j.Reason.Rule, Set: j.Reason.Set, Digest: j.Reason.Digest, Text: j.Reason.Text,
 		Error: j.Reason.Error,
 	}
-	expires := time.Duration(f.tool.Expires)
+	expires := q.restrict(a, j)
+	if own := time.Duration(f.tool.Expires); own > 0 && (expires == 0 || own < expires) {
+		expires = own
+	}
+	a.ExpiresAt = q.now.Add(cmp.Or(expires, q.expires))
+	return a
+}
+
+// restrict says in an ask who may decide it, as the rules want that hold the call, and returns the shortest deadline that
+// they name.
+func (q question) restrict(a *events.CallHeld, j rule.Judgement) time.Duration {
+	var expires time.Duration
 	for _, m := range j.Matches {
 		if m.Action != rule.Ask || m.Set < 0 {
 			continue
@@ -241,8 +252,7 @@ func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 			a.OnExpiry = r.OnExpiry
 		}
 	}
-	a.ExpiresAt = q.now.Add(cmp.Or(expires, q.expires))
-	return a
+	return expires
 }
 
 // both is who may decide when two rules name who may: only who is named by each. A rule that names nobody leaves it to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
@@ -98,7 +99,7 @@ func (s *Service) sweepPools(ctx context.Context) error {
 
 // sweepGo looks after one release.
 func (s *Service) sweepGo(ctx context.Context, release events.Event, now time.Time) error {
-	last, err := s.conn.Last(ctx, release.Place.Chain())
+	last, err := s.last(ctx, release.Place.CallID())
 	if err != nil {
 		return ignoreMissing(err)
 	}
@@ -125,14 +126,14 @@ func (s *Service) sweepClaim(ctx context.Context, r *run, claim events.Event, d 
 	if err != nil {
 		return s.tampered(ctx, r, claim, err)
 	}
-	if now.Before(c.LeaseUntil) {
+	if now.Before(c.LeaseUntil) || c.Round != d.Round { // of a later release, which is looked after itself
 		return nil
 	}
 	alive, err := s.conn.IsLive(ctx, executorService, c.Worker)
 	if err != nil || alive {
 		return err
 	}
-	left, err := s.conn.PoolLive(ctx, executorService, d.Pool)
+	left, err := s.hosted(ctx, d)
 	switch {
 	case err != nil:
 		return err
@@ -144,6 +145,15 @@ func (s *Service) sweepClaim(ctx context.Context, r *run, claim events.Event, d 
 		return s.unavailable(ctx, claim, d, true)
 	}
 	return nil
+}
+
+// hosted reports whether an executor lives that can run a released call: it says that it hosts this version of the tool,
+// or does not say what it hosts.
+func (s *Service) hosted(ctx context.Context, d events.CallReleased) (bool, error) {
+	live, err := s.conn.ListLive(ctx, executorService)
+	return slices.ContainsFunc(live, func(l events.Live) bool {
+		return l.Pool == d.Pool && (len(l.Tools) == 0 || slices.Contains(l.Tools, d.ToolID+"@"+d.ToolVersion))
+	}), err
 }
 
 // executorService is the name under which executors show that they live.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
@@ -57,6 +58,45 @@ func (s *Service) closeForeign(ctx context.Context, call events.CallID, fact eve
 	return s.show(ctx, last)
 }
 
+// everyCall are the calls of a run whose head is no fact, with the names of their tools: those that have facts, and those
+// that its steps ask for.
+func (s *Service) everyCall(ctx context.Context, id string) (map[string]string, error) {
+	calls := map[string]string{}
+	for _, filter := range []string{s.ns.CallsOf(id), s.ns.MainOf(id)} {
+		subjects, err := s.conn.Subjects(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		for _, subject := range subjects {
+			p, err := events.ParsePlace(subject)
+			if err != nil {
+				continue
+			}
+			if err := s.addCalls(ctx, calls, p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return calls, nil
+}
+
+func (s *Service) addCalls(ctx context.Context, calls map[string]string, p events.Place) error {
+	if !p.IsMain() {
+		calls[p.Call] = calls[p.Call]
+		return nil
+	}
+	fact, err := s.conn.Fact(ctx, p)
+	if errors.Is(err, jetstream.ErrTampered) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s of %s: %w", p.Kind, p.Run, err)
+	}
+	more, err := callsAt(fact)
+	maps.Copy(calls, more)
+	return err
+}
+
 // onForeign handles a message of the log that is no event of its place: the call or run that it was slipped into ends.
 func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte, cause error) error {
 	p, err := events.ParsePlace(d.Subject)
@@ -71,12 +111,10 @@ func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte,
 		}
 		return jetstream.Final(cause)
 	}
-	if p.Kind != events.KindEnd {
-		err = s.endRun(ctx, p.Run, events.CancelCause{
-			RunID: p.Run, End: events.RunFailed, Code: events.CodeTampering,
-			By: Name, Reason: "the run's record was tampered with",
-		})
-	}
+	err = s.endRun(ctx, p.Run, events.CancelCause{
+		RunID: p.Run, End: events.RunFailed, Code: events.CodeTampering,
+		By: Name, Reason: "the run's record was tampered with",
+	})
 	if err != nil {
 		return err
 	}
