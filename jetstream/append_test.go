@@ -162,7 +162,16 @@ func TestAppendTooLarge(t *testing.T) {
 	ensure(t, c, jetstream.Settings{})
 	const limit = 1 << 20
 	p := ns.Start("r")
-	size := func(pad int) events.Event { return factWith(t, p, strings.Repeat("x", pad)) }
+	size := func(pad int) events.Event {
+		e := factWith(t, p, strings.Repeat("x", pad))
+		e.Time = e.Time.Truncate(time.Second) // its fraction has no fixed length
+		payload, err := events.Encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Payload = payload
+		return e
+	}
 	// The largest event that is accepted, found from outside, and one byte more.
 	overhead := len(size(0).Payload) + headerSize(events.First(p))
 	if _, err := c.Append(t.Context(), events.First(p), size(limit-overhead+1)); !errors.Is(err, jetstream.ErrTooLarge) {

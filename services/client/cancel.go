@@ -22,6 +22,9 @@ func (c *Client) Cancel(ctx context.Context, run, reason string) (events.RunOutc
 	if err != nil {
 		return "", err
 	}
+	if o, err := c.lookForEnd(ctx, run); err == nil && o != "" {
+		return "", &events.Error{Code: events.CodeRunEnded, RunID: run, Message: fmt.Sprintf("run %s is over: %s", run, o)}
+	}
 	subject := c.ns.InCancel(c.cfg.Principal, run)
 	e, err := c.request(subject, run, events.CancelRequested{RunID: run, Reason: reason})
 	if err != nil {
