@@ -104,8 +104,10 @@ func answer(w *sim.World, run string, d events.Decision, round int) {
 func TestLateStepLeavesTheEntry(t *testing.T) {
 	rules := map[string]events.RuleSet{"default": {Name: "default", Rules: []events.Rule{{Name: "all", Tools: []string{"pay"}, Action: events.RuleAsk}}}}
 	options := func(t *testing.T) sim.Options {
-		return sim.Options{Rules: rules, Tools: []agent.Tool{tool("read", done, agent.ToolOptions{}), tool("pay", done, agent.ToolOptions{})},
-			Model: agenttest.NewModel(t, agenttest.Ask("read", `{"orderId":"42"}`), agenttest.Ask("pay", `{"orderId":"42"}`), agenttest.Say("done"))}
+		return sim.Options{
+			Rules: rules, Tools: []agent.Tool{tool("read", done, agent.ToolOptions{}), tool("pay", done, agent.ToolOptions{})},
+			Model: agenttest.NewModel(t, agenttest.Ask("read", `{"orderId":"42"}`), agenttest.Ask("pay", `{"orderId":"42"}`), agenttest.Say("done")),
+		}
 	}
 	in(t, options, func(w *sim.World) {
 		w.StartAll()
@@ -145,12 +147,14 @@ func TestEntryShowsTheStoredAsk(t *testing.T) {
 // suspends itself. When the first wakes up, the new ask stays listed.
 func TestStaleAnswerLeavesTheNextAsk(t *testing.T) {
 	var once sync.Once
-	o := sim.Options{Tools: []agent.Tool{tool("pay", pauses, agent.ToolOptions{RequireApproval: agent.Always()})},
+	o := sim.Options{
+		Tools: []agent.Tool{tool("pay", pauses, agent.ToolOptions{RequireApproval: agent.Always()})},
 		Point: func(name string, _ *sim.Copy) {
 			if name == "answer.after" {
 				once.Do(func() { time.Sleep(3 * time.Minute) }) // fake
 			}
-		}}
+		},
+	}
 	in(t, scripted(o, "pay"), func(w *sim.World) {
 		w.StartAll()
 		w.Start(approval.Name)
@@ -223,8 +227,10 @@ func late(w *sim.World, run string) jetstream.Delivery {
 	o := &events.Origin{Namespace: w.Conn().Namespace(), Service: toolexecutor.Name}
 	call := refundOf(run)
 	p := w.Conn().Namespace().Beside(call, events.KindLate, "e1")
-	e, err := o.Fact(p, events.OutcomeDelayed{ToolCallID: call.String(), RunID: run, Attempt: 1, Worker: "w1", Started: true,
-		Outcome: events.OutcomeOK, Result: json.RawMessage(`"paid"`)}, events.Event{})
+	e, err := o.Fact(p, events.OutcomeDelayed{
+		ToolCallID: call.String(), RunID: run, Attempt: 1, Worker: "w1", Started: true,
+		Outcome: events.OutcomeOK, Result: json.RawMessage(`"paid"`),
+	}, events.Event{})
 	must(w, err)
 	must(w, w.Conn().Record(w.T.Context(), e))
 	return w.Delivered(p)
@@ -337,7 +343,8 @@ func TestRetryKeepsResumeData(t *testing.T) {
 func TestDoubtIsForApprovers(t *testing.T) {
 	o := sim.Options{Rules: map[string]events.RuleSet{"default": {Name: "default", Rules: []events.Rule{
 		{Name: "allowed", When: "run.requester == 'nobody'", Action: events.RuleAllow},
-		{Name: "money", Tools: []string{"pay"}, When: "context.live", Action: events.RuleAsk, Approvers: []string{"user:carol"}, NotRequester: true}}}}}
+		{Name: "money", Tools: []string{"pay"}, When: "context.live", Action: events.RuleAsk, Approvers: []string{"user:carol"}, NotRequester: true},
+	}}}}
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &stuck{make(chan struct{}, 4), make(chan struct{})}
@@ -345,8 +352,10 @@ func TestDoubtIsForApprovers(t *testing.T) {
 		o.Tools = []agent.Tool{tool("pay", s.run, agent.ToolOptions{})}
 		w := sim.New(t, scripted(o, "pay")(t))
 		executor := w.StartAll()[2]
-		w.RequestAs("bob", events.RunRequested{AgentID: "support", RunID: "r1", RequestContext: json.RawMessage(`{"live":true}`),
-			Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")}})
+		w.RequestAs("bob", events.RunRequested{
+			AgentID: "support", RunID: "r1", RequestContext: json.RawMessage(`{"live":true}`),
+			Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")},
+		})
 		call := refundOf("r1")
 		d := decision(events.Approve, call)
 		w.AwaitAsk(call, soon)
@@ -465,11 +474,15 @@ func TestLargeRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		args := `{"orderId":"` + strings.Repeat(`\"`, 200<<10) + `"}`
-		w := sim.New(t, sim.Options{Tools: []agent.Tool{tool("pay", done, agent.ToolOptions{RequireApproval: agent.Always()})},
-			Model: agenttest.NewModel(t, agenttest.Ask("pay", args), agenttest.Say("done"))})
+		w := sim.New(t, sim.Options{
+			Tools: []agent.Tool{tool("pay", done, agent.ToolOptions{RequireApproval: agent.Always()})},
+			Model: agenttest.NewModel(t, agenttest.Ask("pay", args), agenttest.Say("done")),
+		})
 		w.StartAll()
-		w.RequestAs("bob", events.RunRequested{AgentID: "support", RunID: "r1", Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")},
-			RequestContext: json.RawMessage(`{"big":"` + strings.Repeat("x", 500<<10) + `"}`)})
+		w.RequestAs("bob", events.RunRequested{
+			AgentID: "support", RunID: "r1", Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")},
+			RequestContext: json.RawMessage(`{"big":"` + strings.Repeat("x", 500<<10) + `"}`),
+		})
 		w.AwaitAsk(refundOf("r1"), soon)
 		w.Decide("alice", decision(events.Approve, refundOf("r1")))
 		if d := result(w, "r1", 1); d.Outcome != events.OutcomeError || d.Error.Name != "too_large" || d.Started {

@@ -74,8 +74,10 @@ func TestForeignInHeldCall(t *testing.T) {
 func TestForgedFacts(t *testing.T) {
 	for name, f := range map[string]func(w *sim.World, run string, ask events.CallHeld){
 		"answer": func(w *sim.World, run string, ask events.CallHeld) {
-			forge(w, place(w, run, 1, events.KindAnswer), events.CallAnswered{ToolCallID: ask.ToolCallID, RunID: run, Decision: events.Approve,
-				Fingerprint: ask.Fingerprint, Principal: "mallory", At: time.Now()})
+			forge(w, place(w, run, 1, events.KindAnswer), events.CallAnswered{
+				ToolCallID: ask.ToolCallID, RunID: run, Decision: events.Approve,
+				Fingerprint: ask.Fingerprint, Principal: "mallory", At: time.Now(),
+			})
 		},
 		"ask": func(w *sim.World, run string, ask events.CallHeld) {
 			ask.Approvers, ask.ToolID = []string{"user:mallory"}, "pay"

@@ -143,8 +143,10 @@ func (f *fleet) apply(path, shop string, alice events.Key) string {
 }
 
 func (f *fleet) serve(service, file string, more ...string) {
-	f.member(service, "1", append([]string{"serve", service, "--server", f.url, "-f", file, "--admin", "",
-		"--until-input-ends"}, more...)...)
+	f.member(service, "1", append([]string{
+		"serve", service, "--server", f.url, "-f", file, "--admin", "",
+		"--until-input-ends",
+	}, more...)...)
 }
 
 // pause waits, unless ctx ends before.

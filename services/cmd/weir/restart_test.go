@@ -47,8 +47,10 @@ func TestKillEverythingWhileSuspended(t *testing.T) {
 
 	declined := map[string]bool{}
 	for i, run := range listed {
-		d := client.Decision{Decision: events.Approve, ToolCallID: run.ToolCalls[0].ToolCallID,
-			Fingerprint: run.ToolCalls[0].Ask.Fingerprint}
+		d := client.Decision{
+			Decision: events.Approve, ToolCallID: run.ToolCalls[0].ToolCallID,
+			Fingerprint: run.ToolCalls[0].Ask.Fingerprint,
+		}
 		if i%2 == 1 {
 			d.Decision, d.Reason, declined[d.ToolCallID] = events.Decline, "not this one", true
 		}

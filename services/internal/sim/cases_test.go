@@ -240,7 +240,8 @@ func equal(t testing.TB, what string, got, want any) {
 func TestCase_GATE_3(t *testing.T) {
 	inCase(t, func(t *testing.T) {
 		rules := map[string]events.RuleSet{"default": {Name: "default", Rules: []events.Rule{
-			{Name: "deletes", Tools: []string{"fs"}, When: "args.op == 'delete'", Action: events.RuleAsk, Reason: "deletes are looked at"}}}}
+			{Name: "deletes", Tools: []string{"fs"}, When: "args.op == 'delete'", Action: events.RuleAsk, Reason: "deletes are looked at"},
+		}}}
 		b := newBench(t, Options{Rules: rules}, []agent.Tool{echo("fs", anything, agent.ToolOptions{})},
 			asks(callTo("fs", `{"op":"read"}`), callTo("fs", `{"op":"delete"}`), callTo("fs", `{}`)), agenttest.Say("done"))
 		b.StartAll()
@@ -277,8 +278,10 @@ func TestCase_GATE_6(t *testing.T) {
 				b := newBench(t, Options{}, []agent.Tool{echo("pay", anything, agent.ToolOptions{RequireApproval: test.tool})},
 					asks(callTo("pay", `{}`)), agenttest.Say("done"))
 				b.StartAll()
-				b.RequestAs("bob", events.RunRequested{AgentID: "support", RunID: "r1", RequireToolApproval: &events.Approval{Always: test.run},
-					Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")}})
+				b.RequestAs("bob", events.RunRequested{
+					AgentID: "support", RunID: "r1", RequireToolApproval: &events.Approval{Always: test.run},
+					Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")},
+				})
 				b.AwaitAsk(b.call("r1", 1, 1), moment)
 				equal(t, "executions before the decision", len(b.given("pay")), 0)
 				b.send("alice", events.Decline, b.call("r1", 1, 1), nil)
@@ -314,8 +317,10 @@ func TestCase_DECL_1(t *testing.T) {
 	inCase(t, func(t *testing.T) {
 		b := newBench(t, Options{}, []agent.Tool{echo("pay", anything, agent.ToolOptions{})}, asks(callTo("pay", `{}`)), agenttest.Say("done"))
 		copies := b.StartAll()
-		b.RequestAs("bob", events.RunRequested{AgentID: "support", RunID: "r1", RequireToolApproval: agent.Always(),
-			Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")}})
+		b.RequestAs("bob", events.RunRequested{
+			AgentID: "support", RunID: "r1", RequireToolApproval: agent.Always(),
+			Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")},
+		})
 		call := b.call("r1", 1, 1)
 		b.AwaitAsk(call, moment)
 		for _, c := range copies {
@@ -691,13 +696,17 @@ func (b *bench) changed(call events.CallID) {
 		b.must(err)
 		return a.Last
 	}
-	answer := add(b.Conn().Namespace().Call(call, events.KindAnswer), events.CallAnswered{ToolCallID: ask.ToolCallID, RunID: ask.RunID,
-		Decision: events.Approve, Fingerprint: ask.Fingerprint, Principal: "alice", At: time.Now()}, fact)
-	add(b.Conn().Namespace().Go(call, events.DefaultPool, ask.ToolID), events.CallReleased{Namespace: b.Conn().Namespace(), RunID: ask.RunID,
+	answer := add(b.Conn().Namespace().Call(call, events.KindAnswer), events.CallAnswered{
+		ToolCallID: ask.ToolCallID, RunID: ask.RunID,
+		Decision: events.Approve, Fingerprint: ask.Fingerprint, Principal: "alice", At: time.Now(),
+	}, fact)
+	add(b.Conn().Namespace().Go(call, events.DefaultPool, ask.ToolID), events.CallReleased{
+		Namespace: b.Conn().Namespace(), RunID: ask.RunID,
 		ToolCallID: ask.ToolCallID, Pool: events.DefaultPool, ToolID: ask.ToolID, ToolVersion: ask.ToolVersion,
 		InputSchemaDigest: ask.InputSchemaDigest, Effect: ask.Effect, Args: `{"currency":"USD","to":"ACME"}`, Fingerprint: ask.Fingerprint,
 		Follows: answer.Seq, AllowedBy: events.AllowedBy{Answer: answer.Seq}, ToolName: ask.ToolName, AgentID: ask.AgentID,
-		StartBy: time.Now().Add(moment)}, answer)
+		StartBy: time.Now().Add(moment),
+	}, answer)
 }
 
 // TestCase_BIND_3 keeps the digits of large numbers, from the model to the handler and back.
@@ -808,7 +817,8 @@ func TestCase_PAIR_4(t *testing.T) {
 	inCase(t, func(t *testing.T) {
 		tool := agent.NewTool("wait", "Wait", func(_ context.Context, _ *agent.Call, in struct {
 			N int `json:"n"`
-		}) (any, error) {
+		},
+		) (any, error) {
 			time.Sleep(time.Duration(6-in.N) * time.Second) // fake
 			return in.N, nil
 		}, &agent.ToolOptions{RequireApproval: agent.When("args.n == 2 || args.n == 5"), OutputSchema: json.RawMessage(`{}`)})
@@ -1031,8 +1041,10 @@ func TestCase_ARGS_2(t *testing.T) {
 		says string
 	}{
 		"length": {agenttest.Step{FinishReason: agent.FinishLength, Calls: []agenttest.ToolCall{{Name: "pay", Args: `{"id":`, Cut: true}}}, "cut off"},
-		"valid so far": {agenttest.Step{FinishReason: agent.FinishLength,
-			Calls: []agenttest.ToolCall{{Name: "pay", Args: `{"id":"1"}`, Cut: true}}}, "cut off"},
+		"valid so far": {agenttest.Step{
+			FinishReason: agent.FinishLength,
+			Calls:        []agenttest.ToolCall{{Name: "pay", Args: `{"id":"1"}`, Cut: true}},
+		}, "cut off"},
 		"tool calls, unterminated": {asks(callTo("pay", `{"id":"`)), "position"},
 		"required is missing":      {agenttest.Step{FinishReason: agent.FinishLength, Calls: []agenttest.ToolCall{callTo("pay", `{}`)}}, "id: is required"},
 	} {
@@ -1056,8 +1068,10 @@ func TestCase_ARGS_2(t *testing.T) {
 // holds JSON.
 func TestCase_ARGS_3(t *testing.T) {
 	inCase(t, func(t *testing.T) {
-		bad := []string{`{"a":1}{"b":2}`, `{"a":1,}`, `{'a':1}`, `[1]`, `{"a":NaN}`, `{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,
-			"{\"a\":\"\xff\"}", `{"a":1,"a":2}`}
+		bad := []string{
+			`{"a":1}{"b":2}`, `{"a":1,}`, `{'a':1}`, `[1]`, `{"a":NaN}`, `{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,
+			"{\"a\":\"\xff\"}", `{"a":1,"a":2}`,
+		}
 		var calls []agenttest.ToolCall
 		for _, args := range append(bad, `{"good":1}`) {
 			calls = append(calls, callTo("read", args))

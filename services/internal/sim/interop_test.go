@@ -52,8 +52,10 @@ func startForeignDecider(t *testing.T, url, principal string, key events.Key) *f
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := json.Marshal(map[string]string{"url": url, "prefix": "weir.default", "principal": principal,
-		"seed": strings.TrimSpace(string(seed))})
+	config, err := json.Marshal(map[string]string{
+		"url": url, "prefix": "weir.default", "principal": principal,
+		"seed": strings.TrimSpace(string(seed)),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,8 @@ func TestForeignDecider(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := New(t, Options{Server: jetstreamtest.StartListening(t), People: map[string]events.PrincipalDef{
-		"carol": {ID: "carol", Auth: events.AuthKey, Key: key.Public}}})
+		"carol": {ID: "carol", Auth: events.AuthKey, Key: key.Public},
+	}})
 	w.StartAll()
 	d := startForeignDecider(t, w.Server.ClientURL(), "carol", key)
 	run := w.Request("refund order 42")

@@ -38,64 +38,100 @@ type right struct {
 }
 
 var wrongDecisions = []wrongDecision{
-	{name: "no JSON", who: "alice", code: events.CodeInvalidRequest, says: "not a CloudEvent",
-		change: func(r *right) { r.edit = func(m *nats.Msg) { m.Data = []byte("{approve") } }},
-	{name: "no event", who: "alice", code: events.CodeInvalidRequest, says: "not a CloudEvent",
-		change: func(r *right) { r.edit = func(m *nats.Msg) { m.Data = []byte(`{"decision":"approve"}`) } }},
-	{name: "invalid UTF-8", who: "alice", code: events.CodeInvalidRequest, says: "not a CloudEvent",
+	{
+		name: "no JSON", who: "alice", code: events.CodeInvalidRequest, says: "not a CloudEvent",
+		change: func(r *right) { r.edit = func(m *nats.Msg) { m.Data = []byte("{approve") } },
+	},
+	{
+		name: "no event", who: "alice", code: events.CodeInvalidRequest, says: "not a CloudEvent",
+		change: func(r *right) { r.edit = func(m *nats.Msg) { m.Data = []byte(`{"decision":"approve"}`) } },
+	},
+	{
+		name: "invalid UTF-8", who: "alice", code: events.CodeInvalidRequest, says: "not a CloudEvent",
 		change: func(r *right) {
 			r.edit = func(m *nats.Msg) { m.Data = []byte(strings.Replace(string(m.Data), "fine", "fi\xffe", 1)) }
-		}},
-	{name: "a key twice", who: "alice", code: events.CodeInvalidRequest, says: "not a CloudEvent",
+		},
+	},
+	{
+		name: "a key twice", who: "alice", code: events.CodeInvalidRequest, says: "not a CloudEvent",
 		change: func(r *right) {
 			r.edit = func(m *nats.Msg) {
 				m.Data = []byte(strings.Replace(string(m.Data), `"decision":`, `"decision":"decline","decision":`, 1))
 			}
-		}},
-	{name: "a copy that the server made", who: "alice", code: events.CodeInvalidRequest, says: "Nats-Sequence",
-		change: func(r *right) { r.edit = func(m *nats.Msg) { m.Header.Set("Nats-Sequence", "7") } }},
-	{name: "another type", who: "alice", code: events.CodeInvalidRequest, says: "cancel.requested",
+		},
+	},
+	{
+		name: "a copy that the server made", who: "alice", code: events.CodeInvalidRequest, says: "Nats-Sequence",
+		change: func(r *right) { r.edit = func(m *nats.Msg) { m.Header.Set("Nats-Sequence", "7") } },
+	},
+	{
+		name: "another type", who: "alice", code: events.CodeInvalidRequest, says: "cancel.requested",
 		change: func(r *right) {
 			r.edit = func(m *nats.Msg) {
 				m.Data = []byte(strings.Replace(string(m.Data), "decision.requested", "cancel.requested", 1))
 			}
-		}},
-	{name: "another call in the data", who: "alice", code: events.CodeInvalidRequest, says: "the subject names",
-		change: func(r *right) { r.data.ToolCallID = events.CallID{Run: r.call.Run, Step: 1, Index: 2}.String() }},
-	{name: "another sender in the event", who: "alice", code: events.CodeForbidden, says: "authid",
+		},
+	},
+	{
+		name: "another call in the data", who: "alice", code: events.CodeInvalidRequest, says: "the subject names",
+		change: func(r *right) { r.data.ToolCallID = events.CallID{Run: r.call.Run, Step: 1, Index: 2}.String() },
+	},
+	{
+		name: "another sender in the event", who: "alice", code: events.CodeForbidden, says: "authid",
 		change: func(r *right) {
 			r.edit = func(m *nats.Msg) {
 				m.Data = []byte(strings.Replace(string(m.Data), `"authid":"alice"`, `"authid":"carol"`, 1))
 			}
-		}},
-	{name: "unsigned", who: "carol", code: events.CodeUnauthenticated, says: "must be signed",
-		change: func(r *right) { r.key = nil }},
-	{name: "signed by another", who: "carol", code: events.CodeUnauthenticated, says: "must be signed",
+		},
+	},
+	{
+		name: "unsigned", who: "carol", code: events.CodeUnauthenticated, says: "must be signed",
+		change: func(r *right) { r.key = nil },
+	},
+	{
+		name: "signed by another", who: "carol", code: events.CodeUnauthenticated, says: "must be signed",
 		change: func(r *right) {
 			other, err := jetstream.NewKey()
 			r.w.must(err)
 			r.key = &other
-		}},
-	{name: "signed for another call", who: "carol", code: events.CodeUnauthenticated, says: "must be signed",
+		},
+	},
+	{
+		name: "signed for another call", who: "carol", code: events.CodeUnauthenticated, says: "must be signed",
 		change: func(r *right) {
 			r.over = r.w.Conn().Namespace().InDecide("carol", events.CallID{Run: r.call.Run, Step: 1, Index: 2})
-		}},
-	{name: "changed after it was signed", who: "carol", code: events.CodeUnauthenticated, says: "must be signed",
+		},
+	},
+	{
+		name: "changed after it was signed", who: "carol", code: events.CodeUnauthenticated, says: "must be signed",
 		change: func(r *right) {
 			r.edit = func(m *nats.Msg) { m.Data = []byte(strings.Replace(string(m.Data), "fine", "dear", 1)) }
-		}},
-	{name: "another fingerprint", who: "carol", code: events.CodeChanged, says: "fingerprint",
-		change: func(r *right) { r.data.Fingerprint = "sha256:" + strings.Repeat("0", 64) }},
-	{name: "another round", who: "carol", code: events.CodeChanged, says: "round 3",
-		change: func(r *right) { r.data.Round = ptr(3) }},
-	{name: "a kind that the ask does not take", who: "carol", code: events.CodeWrongKind, says: "does not take",
-		change: func(r *right) { r.data.Decision, r.data.ResumeData = events.ResumeD, RawJSON(`true`) }},
-	{name: "arguments that do not fit", who: "carol", code: events.CodeInvalidData, says: "args",
-		change: func(r *right) { r.data.Decision, r.data.Args = events.Edit, RawJSON(`{"orderId":[]}`) }},
-	{name: "an unknown call", who: "carol", code: events.CodeNotFound, says: "not known",
-		change: func(r *right) { r.at(events.CallID{Run: r.call.Run, Step: 1, Index: 9}) }},
-	{name: "an unknown run", who: "carol", code: events.CodeNotFound, says: "not known",
-		change: func(r *right) { r.at(events.CallID{Run: "nobody", Step: 1, Index: 1}) }},
+		},
+	},
+	{
+		name: "another fingerprint", who: "carol", code: events.CodeChanged, says: "fingerprint",
+		change: func(r *right) { r.data.Fingerprint = "sha256:" + strings.Repeat("0", 64) },
+	},
+	{
+		name: "another round", who: "carol", code: events.CodeChanged, says: "round 3",
+		change: func(r *right) { r.data.Round = ptr(3) },
+	},
+	{
+		name: "a kind that the ask does not take", who: "carol", code: events.CodeWrongKind, says: "does not take",
+		change: func(r *right) { r.data.Decision, r.data.ResumeData = events.ResumeD, RawJSON(`true`) },
+	},
+	{
+		name: "arguments that do not fit", who: "carol", code: events.CodeInvalidData, says: "args",
+		change: func(r *right) { r.data.Decision, r.data.Args = events.Edit, RawJSON(`{"orderId":[]}`) },
+	},
+	{
+		name: "an unknown call", who: "carol", code: events.CodeNotFound, says: "not known",
+		change: func(r *right) { r.at(events.CallID{Run: r.call.Run, Step: 1, Index: 9}) },
+	},
+	{
+		name: "an unknown run", who: "carol", code: events.CodeNotFound, says: "not known",
+		change: func(r *right) { r.at(events.CallID{Run: "nobody", Step: 1, Index: 1}) },
+	},
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -109,7 +145,8 @@ func TestWrongDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := New(t, Options{People: map[string]events.PrincipalDef{
-		"carol": {ID: "carol", Auth: events.AuthKey, Key: carol.Public}}})
+		"carol": {ID: "carol", Auth: events.AuthKey, Key: carol.Public},
+	}})
 	w.StartAll()
 	nc := w.raw()
 	run := w.Request("refund order 42")
@@ -118,7 +155,8 @@ func TestWrongDecisions(t *testing.T) {
 	decide := func(t *testing.T, c wrongDecision) events.DecisionRefused {
 		t.Helper()
 		r := right{t: t, w: w, call: call, who: c.who, data: events.DecisionRequested{
-			Decision: events.Approve, ToolCallID: call.String(), Fingerprint: ask.Fingerprint, Reason: "fine"}}
+			Decision: events.Approve, ToolCallID: call.String(), Fingerprint: ask.Fingerprint, Reason: "fine",
+		}}
 		if c.who == "carol" {
 			r.key = &carol
 		}

@@ -55,8 +55,10 @@ func join(lists ...[]string) (all []string) {
 const ns = "weir.default."
 
 // blobs is what whoever stores or reads large values may do.
-var blobs = []string{"$JS.API.STREAM.INFO.OBJ_weir_default_blobs", "$JS.API.DIRECT.GET.OBJ_weir_default_blobs",
-	"$O.weir_default_blobs.C.*.*"}
+var blobs = []string{
+	"$JS.API.STREAM.INFO.OBJ_weir_default_blobs", "$JS.API.DIRECT.GET.OBJ_weir_default_blobs",
+	"$O.weir_default_blobs.C.*.*",
+}
 
 // users are the allow lists of the services.
 var users = []allowed{
@@ -98,11 +100,15 @@ var users = []allowed{
 
 // edge are people, in an account of their own.
 var edge = []allowed{
-	{user: "bob", publish: below(ns, "in.start.bob.support", "in.cancel.bob.*", "in.thread.bob.*.*"),
-		subscribe: below(ns, "live.*", "note.bob.>")},
-	{user: "alice", publish: join(below(ns, "in.decide.alice.*.*", "in.grant.alice.*", "svc.decide.alice.*.*", "svc.ask.alice.*.*"),
-		[]string{"$SRV.PING", "$SRV.INFO"}),
-		subscribe: below(ns, "run.*.call.*.ask", "run.*.call.*.answer", "note.alice.>")},
+	{
+		user: "bob", publish: below(ns, "in.start.bob.support", "in.cancel.bob.*", "in.thread.bob.*.*"),
+		subscribe: below(ns, "live.*", "note.bob.>"),
+	},
+	{
+		user: "alice", publish: join(below(ns, "in.decide.alice.*.*", "in.grant.alice.*", "svc.decide.alice.*.*", "svc.ask.alice.*.*"),
+			[]string{"$SRV.PING", "$SRV.INFO"}),
+		subscribe: below(ns, "run.*.call.*.ask", "run.*.call.*.answer", "note.alice.>"),
+	},
 }
 
 var (
@@ -215,8 +221,10 @@ func TestRestrictedUsers(t *testing.T) {
 	if outcome, err := bob.Cancel(t.Context(), runs["cancel"], "not needed"); err != nil || outcome != events.RunCancelled {
 		t.Errorf("cancelled: %s, %v", outcome, err)
 	}
-	for story, want := range map[string]events.RunOutcome{"approve": events.RunCompleted, "decline": events.RunCompleted,
-		"cancel": events.RunCancelled, "expire": events.RunCompleted} {
+	for story, want := range map[string]events.RunOutcome{
+		"approve": events.RunCompleted, "decline": events.RunCompleted,
+		"cancel": events.RunCancelled, "expire": events.RunCompleted,
+	} {
 		if end := w.AwaitEnd(runs[story], time.Minute); end.Outcome != want {
 			t.Errorf("%s: run ended as %s (%v)", story, end.Outcome, end.Error)
 		}
@@ -232,8 +240,10 @@ func TestRestrictedUsers(t *testing.T) {
 // person connects a person, who may hear and say what the account EDGE lets through, and read no stream.
 func (w *World) person(c client.Config) *client.Client {
 	w.T.Helper()
-	conn, err := jetstream.Connect(w.T.Context(), jetstream.Options{URL: w.Server.ClientURL(), Name: c.Principal,
-		User: c.Principal, Password: "p", InboxPrefix: inbox(c.Principal)})
+	conn, err := jetstream.Connect(w.T.Context(), jetstream.Options{
+		URL: w.Server.ClientURL(), Name: c.Principal,
+		User: c.Principal, Password: "p", InboxPrefix: inbox(c.Principal),
+	})
 	w.must(err)
 	w.T.Cleanup(func() {
 		for _, v := range conn.Violations() {
