@@ -112,7 +112,7 @@ func newChaos(t *testing.T, seed int64) *chaos {
 	c.w = New(t, Options{
 		Point: c.point,
 		Tools: c.tools(),
-		Gate:  func(g *approval.Config) { g.Expires, g.Sweep = 20*time.Minute, time.Minute },
+		Gate:  func(g *approval.Config) { g.Expires, g.Sweep = 3*time.Minute, time.Minute },
 		Plan:  func(p *planner.Config) { p.Sweep = time.Minute },
 		Conn: func(o *jetstream.Options) {
 			o.Hooks.LoseReply = func(string) bool { return c.chance(loseChance) }
@@ -244,7 +244,7 @@ func (c *chaos) calm() {
 			break
 		}
 	}
-	time.Sleep(3 * time.Minute) // fake: entries and timers follow the ends
+	time.Sleep(2 * time.Minute) // fake: entries and timers follow the ends
 }
 
 // settle decides every call that is in doubt or waits for data, and returns how many runs are open.
@@ -309,10 +309,10 @@ func (c *chaos) client() {
 	}
 	cancelAt := -1
 	if c.pick(4) == 0 {
-		cancelAt = c.pick(12)
+		cancelAt = c.pick(8)
 	}
-	for round := range 12 {
-		time.Sleep(time.Duration(1+c.pick(20)) * time.Second) // fake
+	for round := range 8 {
+		time.Sleep(time.Duration(1+c.pick(12)) * time.Second) // fake
 		if round == cancelAt {
 			_ = c.w.TryCancel("bob", run)
 		}
