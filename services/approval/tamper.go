@@ -82,7 +82,9 @@ func (s *Service) everyCall(ctx context.Context, id string) (map[string]string, 
 
 func (s *Service) addCalls(ctx context.Context, calls map[string]string, p events.Place) error {
 	if !p.IsMain() {
-		calls[p.Call] = calls[p.Call]
+		if _, known := calls[p.Call]; !known {
+			calls[p.Call] = "" // its step, which names the tool, may not be readable
+		}
 		return nil
 	}
 	fact, err := s.conn.Fact(ctx, p)

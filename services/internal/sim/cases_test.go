@@ -229,10 +229,10 @@ func chunk[T any](b *bench, run string, t events.ChunkType, call events.CallID) 
 	return p
 }
 
-func equal(t testing.TB, what string, got, want any) {
-	t.Helper()
+func equal(tb testing.TB, what string, got, want any) {
+	tb.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s:\n%v\nwant\n%v", what, got, want)
+		tb.Errorf("%s:\n%v\nwant\n%v", what, got, want)
 	}
 }
 

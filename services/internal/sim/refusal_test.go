@@ -114,7 +114,7 @@ var wrongDecisions = []wrongDecision{
 	},
 	{
 		name: "another round", who: "carol", code: events.CodeChanged, says: "round 3",
-		change: func(r *right) { r.data.Round = ptr(3) },
+		change: func(r *right) { r.data.Round = new(3) },
 	},
 	{
 		name: "a kind that the ask does not take", who: "carol", code: events.CodeWrongKind, says: "does not take",
@@ -133,8 +133,6 @@ var wrongDecisions = []wrongDecision{
 		change: func(r *right) { r.at(events.CallID{Run: "nobody", Step: 1, Index: 1}) },
 	},
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // TestWrongDecisions sends decisions that must not count. Each is refused with a reason that its sender hears and the
 // log keeps, the call stays as it was, and the right decision still counts afterwards.
