@@ -53,13 +53,13 @@ dev: build ## Run everything in one process on an embedded NATS server
 
 .PHONY: test
 test: ## Run all tests; needs Go alone
-	$(GO) test -count=1 -timeout 14m ./...
+	$(GO) test -count=1 -timeout 40m ./...
 
 .PHONY: race
 race: export CGO_ENABLED := 1
 race: ## Run all tests under the race detector, shuffled; fewer simulation seeds
-	$(GO) test -race -shuffle=on -count=1 -timeout 25m $$($(GO) list ./... | grep -v '$(SIM:.%=%)$$')
-	$(GO) test -race -shuffle=on -count=1 -timeout 25m $(SIM) -weir.seeds=$(RACE_SEEDS) -weir.rounds=$(RACE_SEEDS)
+	$(GO) test -race -shuffle=on -count=1 -timeout 45m $$($(GO) list ./... | grep -v '$(SIM:.%=%)$$')
+	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(SIM) -weir.seeds=$(RACE_SEEDS) -weir.rounds=$(RACE_SEEDS)
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yaml
