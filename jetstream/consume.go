@@ -53,8 +53,9 @@ type Handler struct {
 	// delivery. Nil: there is no such fact.
 	Abandon func(ctx context.Context, d Delivery, cause error) error
 	// Malformed is told of a message that is no event of the stream: cut, of an unknown type or version, against its
-	// schema, on a subject where it does not belong; only sequence and time stamp of d.Event are set. Nil as its error
-	// acknowledges the message, [Final] makes a dead letter. A nil function makes dead letters of all of them.
+	// schema, on a subject where it does not belong. d.Event is what could be read: at the least its sequence and time
+	// stamp. Nil as its error acknowledges the message, [Final] makes a dead letter. A nil function makes dead letters of
+	// all of them.
 	Malformed func(ctx context.Context, d Delivery, payload []byte, cause error) error
 	// MaxAttempts is after how many failures a message is given up. Zero: 20.
 	MaxAttempts int
@@ -146,6 +147,8 @@ func (l *loop) decode(m *held) (Delivery, error) {
 	if err != nil {
 		return d, err
 	}
+	e.Seq, e.Stored = m.seq, m.stored
+	d.Event = e // so that its sender can be told, though it may be nothing that belongs here
 	row, ok := events.RowOf(e.Type)
 	if !ok {
 		return d, fmt.Errorf("event type %q is not known to this release", e.Type)
@@ -164,7 +167,6 @@ func (l *loop) decode(m *held) (Delivery, error) {
 	if err := events.ValidateData(e); err != nil {
 		return d, err
 	}
-	e.Seq, e.Stored = m.seq, m.stored
 	d.Event = e
 	return d, nil
 }

@@ -452,10 +452,7 @@ func cancelled(last events.Event) bool {
 
 // refuse records a decision that does not count and tells its sender why. The call stays as it was.
 func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.Inbox, call events.CallID, why *events.Error) error {
-	id := d.Event.ID
-	if id == "" {
-		id = "inbox-" + strconv.FormatUint(d.Event.Seq, 10)
-	}
+	id := idOf(d)
 	data := events.DecisionRefused{
 		ToolCallID: call.String(), RunID: call.Run, EventID: id, Principal: in.Principal,
 		Decision: decisionOf(d.Event), At: d.Event.Stored.UTC(), InboxSeq: d.Event.Seq, Error: *why,
@@ -489,10 +486,15 @@ func decisionOf(e events.Event) events.Decision {
 	return req.Decision
 }
 
+// idOf is the id of a request; one that has none is told by its place in the inbox.
+func idOf(d jetstream.Delivery) string {
+	return cmp.Or(d.Event.ID, "inbox-"+strconv.FormatUint(d.Event.Seq, 10))
+}
+
 // noteOnly tells the sender of a request that names no call; there is no place in the log for it.
 func (s *Service) noteOnly(ctx context.Context, d jetstream.Delivery, in events.Inbox, why *events.Error) error {
 	subject := s.ns.Note(in.Principal, in.Run, events.TokenRun)
-	e, err := s.origin.Request(subject, in.Run, events.RunRefused{RunID: in.Run, EventID: d.Event.ID, Error: *why}, d.Event)
+	e, err := s.origin.Request(subject, in.Run, events.RunRefused{RunID: in.Run, EventID: idOf(d), Error: *why}, d.Event)
 	if err != nil {
 		return jetstream.Final(err)
 	}

@@ -3,6 +3,7 @@ package approval_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,4 +176,43 @@ func timerOf(w *sim.World, call events.CallID) events.Event {
 	}
 	e.Stored = time.Now()
 	return e
+}
+
+// TestMalformedRequests sends what is no decision and no cancel: each is refused on its own, its sender is told, and the
+// call stays held. (B8.20)
+func TestMalformedRequests(t *testing.T) {
+	in(t, scripted(sim.Options{Tools: []agent.Tool{tool("pay", done, agent.ToolOptions{RequireApproval: agent.Always()})}}, "pay"), func(w *sim.World) {
+		w.StartAll()
+		run := w.Request("go")
+		call := refundOf(run)
+		w.AwaitAsk(call, soon)
+		told := make(chan events.Event, 8)
+		stop, err := w.Conn().Notes(w.T.Context(), "alice", func(e events.Event) { told <- e })
+		must(w, err)
+		w.T.Cleanup(stop)
+		bodies := []string{
+			"", "not JSON", `{}`, `{"specversion":"1.0","id":"d1","type":"dev.weirkeeper.decision.requested.v1","source":"x","subject":"r","data":{"approved":"yes"}}`,
+			`{"specversion":"1.0","id":"d2","type":"dev.weirkeeper.decision.requested.v1","source":"x","subject":"r","data":true}`,
+			`{"specversion":"1.0","id":"d3","type":"dev.weirkeeper.run.requested.v1","source":"x","subject":"r","data":{}}`,
+		}
+		header := map[string][]string{"content-type": {"application/cloudevents+json"}}
+		for _, subject := range []string{w.Conn().Namespace().InDecide("alice", call), w.Conn().Namespace().InCancel("alice", run)} {
+			for _, body := range bodies {
+				jetstreamtest.Slip(w.T.(*testing.T), w.Server, subject, header, body)
+				select {
+				case e := <-told:
+					if !strings.Contains(string(e.Data), `"invalid_request"`) {
+						w.T.Errorf("%s is told %s", body, e.Data)
+					}
+				case <-time.After(soon):
+					w.T.Errorf("the sender of %q is not told", body)
+				}
+			}
+		}
+		if r := w.Check(false); r["refused"] != len(bodies) {
+			w.T.Errorf("the log holds %d refusals, want %d", r["refused"], len(bodies))
+		}
+		answer(w, run, events.Approve, 0)
+		w.AwaitEnd(run, soon)
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirkeeper/weir/events"
@@ -192,9 +193,10 @@ func signed(d jetstream.Delivery) *events.Signed {
 
 // refuse tells the sender of a start why it did not count.
 func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.Inbox, run string, why *events.Error) error {
-	run = cmp.Or(run, d.Event.ID)
+	id := cmp.Or(d.Event.ID, "inbox-"+strconv.FormatUint(d.Event.Seq, 10))
+	run = cmp.Or(run, id)
 	subject := s.ns.Note(in.Principal, run, events.TokenRun)
-	e, err := s.origin.Request(subject, run, events.RunRefused{RunID: run, EventID: d.Event.ID, Error: *why}, d.Event)
+	e, err := s.origin.Request(subject, run, events.RunRefused{RunID: run, EventID: id, Error: *why}, d.Event)
 	if err != nil {
 		return jetstream.Final(err)
 	}
