@@ -164,24 +164,6 @@ func forged(w *sim.World, forge func(*sim.World, *events.CallReleased) *events.K
 	}
 }
 
-// TestUnhostedVersion shows a release for a version that this executor does not host: it is given back, and ends as
-// unavailable at its deadline. (B3.1, B3.19)
-func TestUnhostedVersion(t *testing.T) {
-	in(t, job(events.Effectful, done), func(w *sim.World) {
-		w.Start(approval.Name)
-		forged(w, func(w *sim.World, d *events.CallReleased) *events.Key {
-			d.ToolVersion = "2"
-			d.Fingerprint = fingerprint(*d)
-			return &w.Key
-		})
-		w.Start(toolexecutor.Name)
-		time.Sleep(4 * time.Minute) // fake
-		if kind := last(w, "r1").Place.Kind; kind != events.KindGo {
-			w.T.Errorf("before the deadline the chain ends in %s, want go", kind)
-		}
-	})
-}
-
 // TestOverdueRelease lets an executor come back after the deadline of a release that no gate has ended: what may not
 // start any more is not started. (SECURITY 4: not expired)
 func TestOverdueRelease(t *testing.T) {
