@@ -298,7 +298,9 @@ func TestCancelDuringTurn(t *testing.T) {
 		run := w.Request("go")
 		<-m.speaking
 		w.Cancel("bob", run)
-		<-m.cut
+		if err := <-m.cut; err == nil {
+			w.T.Error("the stream of the model was not closed")
+		}
 		if end := w.AwaitEnd(run, soon); end.Outcome != events.RunCancelled || end.Message != nil {
 			w.T.Errorf("run ended as %s, with message %v", end.Outcome, end.Message)
 		}
