@@ -105,8 +105,8 @@ func (s *Service) question(r *run, rules *ruleView, call events.CallID, planned 
 }
 
 // openCall stores the first fact of a call that does not wait, and helps on when somebody else was first.
-func (s *Service) openCall(ctx context.Context, r *run, step events.Event, call events.CallID, v verdict) error {
-	last, ours, err := s.addVerdict(ctx, call, none(step), v)
+func (s *Service) openCall(ctx context.Context, r *run, step events.Event, call events.CallID, v ruling) error {
+	last, ours, err := s.addRuling(ctx, call, none(step), v)
 	switch {
 	case errors.Is(err, errGone):
 		return nil
@@ -123,8 +123,8 @@ func none(step events.Event) events.Event {
 	return events.Event{ID: step.ID, TraceParent: step.TraceParent}
 }
 
-// addVerdict appends a result or release after prev, which is the zero sequence for a call that has no fact yet.
-func (s *Service) addVerdict(ctx context.Context, call events.CallID, prev events.Event, v verdict) (events.Event, bool, error) {
+// addRuling appends a result or release after prev, which is the zero sequence for a call that has no fact yet.
+func (s *Service) addRuling(ctx context.Context, call events.CallID, prev events.Event, v ruling) (events.Event, bool, error) {
 	if v.finished != nil {
 		return s.add(ctx, s.ns.Call(call, events.KindResult), prev, *v.finished)
 	}

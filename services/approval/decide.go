@@ -338,29 +338,29 @@ func (m meeting) checkData(events.Event) *events.Error {
 			return events.Errorf(events.CodeInvalidData, "respond must bring a result; null is one")
 		}
 		if t != nil {
-			return checkSchema("result", t.OutputSchema, m.req.Result)
+			return checkResult(t.OutputSchema, m.req.Result)
 		}
 	case events.ResumeD:
 		if len(m.req.ResumeData) == 0 {
 			return events.Errorf(events.CodeInvalidData, "resume must bring resumeData; null is a value")
 		}
-		return checkSchema("resumeData", m.ask.ResumeSchema, m.req.ResumeData)
+		return events.CheckResumeData(m.ask.ToolName, m.ask.ResumeSchema, m.req.ResumeData)
 	default: // bring no data
 	}
 	return nil
 }
 
-// checkSchema validates a person's data. Without a schema any value is accepted.
-func checkSchema(field string, schema, value json.RawMessage) *events.Error {
+// checkResult validates a result that a person gives. Without a schema any value is accepted.
+func checkResult(schema, result json.RawMessage) *events.Error {
 	if len(schema) == 0 || string(schema) == "null" {
 		return nil
 	}
 	c, err := events.CompileSchema(schema)
 	if err != nil {
-		return events.Errorf(events.CodeInvalidData, "the schema of %s cannot be used: %v", field, err)
+		return events.Errorf(events.CodeInvalidData, "the schema of the result cannot be used: %v", err)
 	}
-	if err := c.ValidateRaw(value); err != nil {
-		return invalidData(field, err)
+	if err := c.ValidateRaw(result); err != nil {
+		return invalidData("result", err)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (s *Service) askAgain(ctx context.Context, r *run, suspend events.Event) er
 	ask.Reason = events.AskReason{Text: "the tool waits for data"}
 	if d.Reason == events.SuspendInDoubt {
 		inDoubt(ask, d.Claim)
-		q.restrict(ask, q.verdictOfRules(ctx, f))
+		q.restrict(ask, q.judgement(ctx, f))
 	}
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: suspend}})
 }
@@ -67,7 +67,7 @@ func (s *Service) askInDoubt(ctx context.Context, r *run, claim events.Event) er
 	q.attempt = max(d.Attempt, q.attempt)
 	ask := q.ask(f, events.AskInDoubt)
 	inDoubt(ask, &events.ClaimBrief{By: d.Worker, At: claim.Stored.UTC(), Attempt: d.Attempt})
-	q.restrict(ask, q.verdictOfRules(ctx, f))
+	q.restrict(ask, q.judgement(ctx, f))
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: claim}})
 }
 

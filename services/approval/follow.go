@@ -64,7 +64,7 @@ type answered struct {
 }
 
 func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
-	var v verdict
+	var v ruling
 	switch {
 	case a.data.Decision == events.Edit:
 		return s.judgeEdit(ctx, r, a)
@@ -81,7 +81,7 @@ func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
 		}
 		v.finished = resultOf(a, started)
 	}
-	last, _, err := s.addVerdict(ctx, a.call, a.fact, v)
+	last, _, err := s.addRuling(ctx, a.call, a.fact, v)
 	if err != nil {
 		return ignoreGone(err)
 	}
@@ -166,7 +166,7 @@ func (s *Service) judgeEdit(ctx context.Context, r *run, a answered) error {
 	if v.held != nil {
 		return s.hold(ctx, r, []holding{{ask: *v.held, prev: a.fact}})
 	}
-	last, _, err := s.addVerdict(ctx, a.call, a.fact, v)
+	last, _, err := s.addRuling(ctx, a.call, a.fact, v)
 	if err != nil {
 		return ignoreGone(err)
 	}

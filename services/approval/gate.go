@@ -31,8 +31,8 @@ type question struct {
 	now     time.Time
 }
 
-// verdict is what follows an empty call chain or an edit: exactly one of the three.
-type verdict struct {
+// ruling is what follows an empty call chain or an edit: exactly one of the three.
+type ruling struct {
 	finished *events.CallFinished
 	released *events.CallReleased
 	held     *events.CallHeld
@@ -47,21 +47,21 @@ type frozen struct {
 
 // decide takes a call through the gate's pipeline: resolve the tool, parse, repair and validate the arguments, check
 // the request context, freeze, fingerprint, and evaluate the rules. Wrong arguments never bother a person.
-func (q question) decide(ctx context.Context) verdict {
+func (q question) decide(ctx context.Context) ruling {
 	f, refused := q.freeze()
 	if refused != nil {
-		return verdict{finished: refused}
+		return ruling{finished: refused}
 	}
-	j := q.verdictOfRules(ctx, f)
+	j := q.judgement(ctx, f)
 	switch j.Action {
 	case rule.Allow:
 		by := events.AllowedBy{Rules: q.rules.digest, Rule: j.Reason.Rule, Answer: q.follows}
 		r := q.release(f, by)
-		return verdict{released: &r}
+		return ruling{released: &r}
 	case rule.Block:
-		return verdict{finished: q.result(events.OutcomeBlocked, blockedBy(j.Reason))}
+		return ruling{finished: q.result(events.OutcomeBlocked, blockedBy(j.Reason))}
 	default:
-		return verdict{held: q.hold(f, j)}
+		return ruling{held: q.hold(f, j)}
 	}
 }
 
@@ -138,8 +138,8 @@ func (q question) result(o events.Outcome, more ...func(*events.CallFinished)) *
 	return d
 }
 
-// verdictOfRules joins what the tool, the run and the operators' rule sets say. What cannot be evaluated holds.
-func (q question) verdictOfRules(ctx context.Context, f frozen) rule.Judgement {
+// judgement joins what the tool, the run and the operators' rule sets say. What cannot be evaluated holds.
+func (q question) judgement(ctx context.Context, f frozen) rule.Judgement {
 	tool, run := requirement(f.tool.RequireApproval), requirement(q.run.requireToolApproval())
 	if f.tool.Source.Kind == "client" {
 		run = rule.Requirement{}

@@ -17,7 +17,7 @@ import (
 	"github.com/weirkeeper/weir/services/internal/story"
 )
 
-// TestStories tells stories of the pure gate: what the definitions, the rules and the model say goes in, the verdict
+// TestStories tells stories of the pure gate: what the definitions, the rules and the model say goes in, the ruling
 // on each call comes out; and, where a call is held, what becomes of the decisions that people send.
 //
 // tools.json are the manifests by key, agent.json the agent, request.json the start, requester who sent it, rules.json the
@@ -142,7 +142,7 @@ func (n *narrator) calls(lines []byte) {
 		index++
 		v := n.question(index, 0, planned).decide(n.t.Context())
 		n.say("%d-%d %s", 1, index, planned.ToolName)
-		n.verdict(v)
+		n.ruling(v)
 		if v.held != nil && n.held == nil {
 			n.held = v.held
 		}
@@ -151,8 +151,8 @@ func (n *narrator) calls(lines []byte) {
 
 func (n *narrator) say(format string, args ...any) { fmt.Fprintf(&n.out, format+"\n", args...) }
 
-// verdict shows what follows; exactly one of the three must.
-func (n *narrator) verdict(v verdict) {
+// ruling shows what follows; exactly one of the three must.
+func (n *narrator) ruling(v ruling) {
 	n.t.Helper()
 	count := 0
 	if d := v.finished; d != nil {
@@ -174,7 +174,7 @@ func (n *narrator) verdict(v verdict) {
 		}
 	}
 	if count != 1 {
-		n.t.Errorf("a call has %d verdicts", count)
+		n.t.Errorf("a call has %d rulings", count)
 	}
 }
 
@@ -263,7 +263,7 @@ func (n *narrator) decide(d sent, line string) {
 	case a.Decision == events.Edit:
 		q := n.question(call.Index, n.held.Round+1, events.CallPlanned{ToolName: n.held.ToolName})
 		q.edited, q.follows = a.Args, 10
-		n.verdict(q.decide(n.t.Context()))
+		n.ruling(q.decide(n.t.Context()))
 	case a.Decision.Releases():
 		n.say("  go, the bytes of the ask, resume data: %s", n.json(a.Resume))
 	default:
