@@ -47,6 +47,12 @@ type CallReleased struct {
 
 func (d CallReleased) expiry() time.Time { return d.StartBy }
 
+// Deadline is when the call must have been claimed, by the clock of the server that stored the release: StartBy and the
+// event's time are by that of the gate, and how far that one is off does not matter.
+func (d CallReleased) Deadline(stored Event) time.Time {
+	return stored.Stored.Add(d.StartBy.Sub(stored.Time))
+}
+
 // AllowedBy names what released a call: an answer, or the rules that held no objection.
 type AllowedBy struct {
 	Answer uint64 `json:"answer,omitempty"` // sequence of the answer

@@ -186,7 +186,8 @@ func (s *Service) cancelCall(ctx context.Context, d jetstream.Delivery, in event
 		return err
 	}
 	for _, c := range st.Calls {
-		if c.C != call.Token() || c.State == events.CallSettled {
+		again := d.Attempt > 1 && c.Finished != nil && c.Finished.Cancel != nil && c.Finished.Cancel.By == in.Principal
+		if c.C != call.Token() || c.State == events.CallSettled && !again {
 			continue
 		}
 		cause := events.CancelCause{ToolCallID: req.ToolCallID, By: in.Principal, Reason: req.Reason}

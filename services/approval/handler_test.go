@@ -141,6 +141,14 @@ func TestHabits(t *testing.T) {
 				return w.Posted(w.Conn().Namespace().InCancel("bob", run), run, "bob", events.CancelRequested{RunID: run})
 			},
 		},
+		"cancel of a call": {
+			Before: all, Handler: handler(approval.HandleRequest),
+			Bring: func(w *sim.World) jetstream.Delivery {
+				run := held(w)
+				return w.Posted(w.Conn().Namespace().InCancel("bob", run), run, "bob",
+					events.CancelRequested{RunID: run, ToolCallID: refundOf(run).String()})
+			},
+		},
 		"timer": {
 			Options: short, Before: all, Handler: handler(approval.HandleTimer),
 			Bring: func(w *sim.World) jetstream.Delivery {

@@ -111,6 +111,7 @@ func (s *Service) sweepGo(ctx context.Context, release events.Event, now time.Ti
 	if err != nil {
 		return s.tampered(ctx, r, release, err)
 	}
+	d.StartBy = d.Deadline(release) // by the server's clock from here on
 	switch {
 	case last.Place.Kind == events.KindGo && last.Seq == release.Seq && now.After(d.StartBy):
 		return s.unavailable(ctx, last, d, false)

@@ -184,7 +184,7 @@ func exhausted(c events.CallClaimed) outcome {
 // by the release's deadline is left to the gate, which ends it.
 func (s *Service) claim(ctx context.Context, release, prev events.Event, h host, rel events.CallReleased) error {
 	if prev.Seq == release.Seq {
-		switch late, err := s.overdue(ctx, rel); {
+		switch late, err := s.overdue(ctx, release, rel); {
 		case err != nil:
 			return err
 		case late:

@@ -189,6 +189,29 @@ func TestOverdueRelease(t *testing.T) {
 	})
 }
 
+// TestClockOfTheGate releases a call by a gate whose clock is ten minutes behind: the deadline counts from when the server
+// stored the release.
+func TestClockOfTheGate(t *testing.T) {
+	in(t, job(events.Effectful, done), func(w *sim.World) {
+		behind := func() time.Time { return time.Now().Add(-10 * time.Minute) }
+		d := release(w)
+		d.StartBy = behind().Add(5 * time.Minute)
+		place := w.Conn().Namespace().Go(first("r1"), d.Pool, d.ToolID)
+		o := &events.Origin{Namespace: w.Conn().Namespace(), Service: approval.Name, Key: &w.Key, Now: behind}
+		e, err := o.Fact(place, d, events.Event{})
+		if err == nil {
+			_, err = w.Conn().Append(w.T.Context(), events.First(place), e)
+		}
+		if err != nil {
+			w.T.Fatal(err)
+		}
+		w.Start(toolexecutor.Name)
+		if d := result(w, "r1"); d.Outcome != events.OutcomeOK {
+			w.T.Errorf("result = %+v, want ok", d)
+		}
+	})
+}
+
 // TestOutcomes shows what becomes of what a handler does: an error, a panic, a time-out, nothing, something that is no
 // JSON, output against the schema, bad suspensions. The worker lives on. (B3.14, B3.16, B3.18, B9.3)
 func TestOutcomes(t *testing.T) {

@@ -48,10 +48,11 @@ func (s *Service) runs(toolCallID string, release uint64) bool {
 
 // overdue reports whether the deadline for a release's start has passed at the server. The own clock only says when to
 // ask.
-func (s *Service) overdue(ctx context.Context, rel events.CallReleased) (bool, error) {
-	if rel.StartBy.IsZero() || time.Now().Before(rel.StartBy) {
+func (s *Service) overdue(ctx context.Context, release events.Event, rel events.CallReleased) (bool, error) {
+	deadline := rel.Deadline(release)
+	if time.Now().Before(deadline) {
 		return false, nil
 	}
 	now, err := s.conn.Now(ctx)
-	return err == nil && !now.Before(rel.StartBy), err
+	return err == nil && !now.Before(deadline), err
 }
