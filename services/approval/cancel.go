@@ -37,10 +37,17 @@ func (s *Service) onCancel(ctx context.Context, d jetstream.Delivery, in events.
 		return s.alreadyEnded(ctx, d, in, head)
 	}
 	end, ours, err := s.closeRun(ctx, in.Run, cause)
-	if err != nil || ours || end.ID == "" {
+	if err != nil || ours || end.ID == "" || endedFor(end, cause) {
 		return err
 	}
 	return s.alreadyEnded(ctx, d, in, end) // the run came to another end while its calls were closed
+}
+
+// endedFor reports whether an end is the one that a cancel was due to bring, whoever stored it: a planner that settles
+// the closed calls helps.
+func endedFor(end events.Event, cause events.CancelCause) bool {
+	d, err := events.Data[events.RunEnded](end)
+	return err == nil && d.Cancel != nil && d.Cancel.RunID == cause.RunID && d.Cancel.By == cause.By
 }
 
 // alreadyEnded tells the sender of a cancel that the run is over, unless it was this cancel that ended it.

@@ -32,10 +32,11 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 		return s.end(ctx, st, head, *failedEnd(st, broken))
 	}
 	turnCtx, done := s.enterTurn(ctx, st.RunID)
-	defer done()
 	t, err := s.ask(turnCtx, st, model, p, delivery)
+	ended := turnCtx.Err() != nil && context.Cause(turnCtx) == errEnded //nolint:errorlint // our own cause, unwrapped
+	done()                                                              // before its own end is heard
 	switch {
-	case turnCtx.Err() != nil && context.Cause(turnCtx) == errEnded: //nolint:errorlint // our own cause, unwrapped
+	case ended:
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()

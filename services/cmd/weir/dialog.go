@@ -122,7 +122,7 @@ func (a *app) decideAs(ctx context.Context, c *client.Client, ask events.AskPayl
 func (a *app) sayRefusal(err error) {
 	_, _ = fmt.Fprintf(a.out, "that did not count: %v\n", err)
 	if e, ok := errors.AsType[*events.Error](err); ok {
-		for _, i := range e.Issues {
+		for _, i := range untold(e) {
 			_, _ = fmt.Fprintf(a.out, "  %s: %s\n", i.Field, i.Message)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/internal/config"
@@ -94,7 +95,7 @@ func (a *app) finish(err error) int {
 	_, _ = fmt.Fprintln(a.err, "weir:", err)
 	_, told := errors.AsType[*config.Error](err) // with its issues
 	if e, ok := errors.AsType[*events.Error](err); ok && !told {
-		for _, i := range e.Issues {
+		for _, i := range untold(e) {
 			_, _ = fmt.Fprintf(a.err, "  %s: %s\n", i.Field, i.Message)
 		}
 		for _, id := range e.Asks {
@@ -117,4 +118,12 @@ func (a *app) printErrorJSON(err error, code int) {
 		}
 	}
 	_ = writeJSON(a.err, e) // nobody is left to tell
+}
+
+// untold are the issues of an error that its message does not list itself.
+func untold(e *events.Error) []events.Issue {
+	if strings.Contains(e.Message, "\n") {
+		return nil
+	}
+	return e.Issues
 }
