@@ -151,3 +151,21 @@ func TestNewID(t *testing.T) {
 		seen[id], last = true, id
 	}
 }
+
+func TestSameRequest(t *testing.T) {
+	t.Parallel()
+	a := RunRequested{RunID: "r", AgentID: "support", Messages: Prompt{TextMessage(RoleUser, "hi")}}
+	var b RunRequested
+	if err := json.Unmarshal([]byte(`{"messages":"hi","agentId":"support","runId":"r"}`), &b); err != nil {
+		t.Fatal(err)
+	}
+	if !a.Same(b) {
+		t.Error("a text and a list of one message differ")
+	}
+	if b.ThreadID = "t"; a.Same(b) {
+		t.Error("requests for two threads are the same")
+	}
+	if b = a; b.Same(RunRequested{Args: json.RawMessage("{")}) {
+		t.Error("what cannot be written is the same as something")
+	}
+}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 )
@@ -22,6 +23,14 @@ type RunRequested struct {
 	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
 	Limits              *Limits         `json:"limits,omitempty"`
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
+}
+
+// Same reports whether two requests say the same, in whatever form they were written. A run id is used once, and only the
+// same request means the same run.
+func (r RunRequested) Same(other RunRequested) bool {
+	a, errA := Marshal(r)
+	b, errB := Marshal(other)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
 // Limits bound a run. A zero field means the default.

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
@@ -94,6 +95,14 @@ func (c CallID) String() string { return c.Run + "=" + c.Token() }
 
 // Token is the call's place in its run, "<step>-<i>", as it stands in subjects.
 func (c CallID) Token() string { return strconv.Itoa(c.Step) + "-" + strconv.Itoa(c.Index) }
+
+// CompareCalls orders toolCallIds by run, step and place; what is none comes first.
+func CompareCalls(a, b string) int {
+	x, _ := ParseCallID(a)
+	y, _ := ParseCallID(b)
+	return cmp.Or(strings.Compare(x.Run, y.Run), cmp.Compare(x.Step, y.Step), cmp.Compare(x.Index, y.Index),
+		strings.Compare(a, b))
+}
 
 // ErrBadID says that a text is not an id of the form that is needed.
 var ErrBadID = errors.New("malformed id")

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -279,6 +280,18 @@ func TestAllocsOfSubjects(t *testing.T) {
 	} {
 		if n := testing.AllocsPerRun(100, c.f); n > c.budget {
 			t.Errorf("%s: %.0f allocations, budget %.0f", name, n, c.budget)
+		}
+	}
+}
+
+func TestCompareCalls(t *testing.T) {
+	t.Parallel()
+	want := []string{"", "no id", "a=1-1", "a=1-2", "a=1-10", "a=2-1", "a=10-1", "a=10-1=1-1", "b=1-1"}
+	for i, a := range want {
+		for j, b := range want {
+			if got := CompareCalls(a, b); got != cmp.Compare(i, j) {
+				t.Errorf("CompareCalls(%q, %q) = %d, want %d", a, b, got, cmp.Compare(i, j))
+			}
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (s *Service) enter(ctx context.Context, r *run, asks []events.CallHeld) err
 			}
 			snap.Asks = append(without(snap.Asks, a.ToolCallID), open)
 		}
-		slices.SortFunc(snap.Asks, func(a, b events.OpenAsk) int { return byCall(a.ToolCallID, b.ToolCallID) })
+		slices.SortFunc(snap.Asks, func(a, b events.OpenAsk) int { return events.CompareCalls(a.ToolCallID, b.ToolCallID) })
 		return snap
 	})
 }
@@ -77,12 +77,6 @@ func lists(old *events.Snapshot, st *events.State, asks []events.CallHeld) bool 
 			i := slices.IndexFunc(old.Asks, same(a.Open()))
 			return i < 0 || !old.Asks[i].AskedAt.Equal(a.AskedAt)
 		})
-}
-
-func byCall(a, b string) int {
-	x, _ := events.ParseCallID(a)
-	y, _ := events.ParseCallID(b)
-	return (x.Step-y.Step)*events.MaxCalls*16 + x.Index - y.Index
 }
 
 func without(asks []events.OpenAsk, toolCallID string) []events.OpenAsk {

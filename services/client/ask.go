@@ -190,7 +190,7 @@ func (c *Client) Asks(ctx context.Context, f Filter) (asks []events.OpenAsk, tot
 		}
 	}
 	slices.SortFunc(asks, func(a, b events.OpenAsk) int {
-		return cmp.Or(a.AskedAt.Compare(b.AskedAt), byCall(a.ToolCallID, b.ToolCallID))
+		return cmp.Or(a.AskedAt.Compare(b.AskedAt), events.CompareCalls(a.ToolCallID, b.ToolCallID))
 	})
 	return cut(asks, f.Page, f.PerPage), len(asks), nil
 }

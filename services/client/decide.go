@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -244,11 +245,11 @@ func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
 	defer done()
 	limit := time.NewTimer(w.c.cfg.Wait)
 	defer limit.Stop()
-	pause := firstLook
+	next := firstLook
 	if w.deaf {
-		pause /= 10
+		next /= 10
 	}
-	look := time.NewTimer(pause)
+	look := time.NewTimer(next)
 	defer look.Stop()
 	var other *events.CallAnswered
 	var grace <-chan time.Time
@@ -264,8 +265,8 @@ func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
 				other, grace = &a, time.After(noteGrace)
 			}
 		case <-look.C:
-			pause = min(2*pause, maxLook)
-			look.Reset(pause)
+			next = min(2*next, maxLook)
+			look.Reset(next)
 			if out, err := w.look(ctx); out != nil || err != nil {
 				return out, err
 			}
@@ -302,10 +303,7 @@ func (w *waiting) look(ctx context.Context) (*Outcome, error) {
 
 // decided tells a sender who was second which decision counted.
 func (w *waiting) decided(a events.CallAnswered) *events.Error {
-	by := a.Principal
-	if by == "" {
-		by = "its deadline"
-	}
+	by := cmp.Or(a.Principal, "its deadline")
 	e := events.Errorf(events.CodeAlreadyDecided, "call %s was already decided: %s by %s", w.call, a.Decision, by)
 	e.Answer, e.Same = brief(a), a.Principal == w.c.cfg.Principal
 	return e

@@ -222,7 +222,7 @@ func (f *Fold) Output() *Output {
 func (f *Fold) fillSuspended(out *Output) {
 	out.FinishReason = FinishSuspended
 	out.Asks = slices.SortedFunc(maps.Values(f.asks), func(a, b events.AskPayload) int {
-		return byCall(a.ToolCallID, b.ToolCallID)
+		return events.CompareCalls(a.ToolCallID, b.ToolCallID)
 	})
 	out.ToolCalls = []events.ToolCallPayload{}
 	for _, a := range out.Asks {
@@ -237,17 +237,4 @@ func (f *Fold) fillSuspended(out *Output) {
 		ToolCallID: a.ToolCallID, ToolName: a.ToolName, Args: a.Args,
 		SuspendPayload: a.SuspendPayload, ResumeSchema: a.ResumeSchema,
 	}
-}
-
-// byCall orders toolCallIds by run, step and place.
-func byCall(a, b string) int {
-	x, errX := events.ParseCallID(a)
-	y, errY := events.ParseCallID(b)
-	if errX != nil || errY != nil || x.Run != y.Run {
-		return strings.Compare(a, b)
-	}
-	if x.Step != y.Step {
-		return x.Step - y.Step
-	}
-	return x.Index - y.Index
 }

@@ -1,7 +1,7 @@
 package client
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,10 +76,7 @@ func (c *Client) Run(id string) *Run { return &Run{ID: id, client: c} }
 // A run id is used once. The same request with the same run id, by the same principal, means the same run; another one
 // is refused with run_exists.
 func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
-	id := req.RunID
-	if id == "" {
-		id = events.NewID(time.Now())
-	}
+	id := cmp.Or(req.RunID, events.NewID(time.Now()))
 	data, err := req.data(id)
 	if err != nil {
 		return nil, err
@@ -154,16 +151,10 @@ func (r *Run) confirm(ctx context.Context) error {
 	if err != nil || first.RequestID == r.requestID {
 		return nil //nolint:nilerr // what cannot be read proves nothing
 	}
-	if first.Requester == events.Token(r.client.cfg.Principal) && sameRequest(first.Request, r.request) {
+	if first.Requester == events.Token(r.client.cfg.Principal) && first.Request.Same(r.request) {
 		return nil
 	}
 	return errAnother
-}
-
-func sameRequest(a, b events.RunRequested) bool {
-	x, errX := events.Marshal(a)
-	y, errY := events.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // tolerate takes an error of a look at the log that is only a help. A user who may not read is not asked to again.

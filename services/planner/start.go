@@ -170,17 +170,11 @@ func (s *Service) exists(ctx context.Context, d jetstream.Delivery, in events.In
 		if err != nil {
 			return jetstream.Final(err)
 		}
-		if started.RequestID == d.Event.ID || started.Requester == in.Principal && same(started.Request, req) {
+		if started.RequestID == d.Event.ID || started.Requester == in.Principal && started.Request.Same(req) {
 			return nil
 		}
 	}
 	return s.refuse(ctx, d, in, req.RunID, events.Errorf(events.CodeRunExists, "run %s exists with another request", req.RunID))
-}
-
-func same(a, b events.RunRequested) bool {
-	x, errX := events.Marshal(a)
-	y, errY := events.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // signed keeps the signature of a start, verbatim, for rules that ask for it.
