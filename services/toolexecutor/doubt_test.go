@@ -54,7 +54,8 @@ func TestSuspendTwice(t *testing.T) {
 		mu.Unlock()
 		if round < 3 {
 			return nil, call.SuspendWith(map[string]int{"question": round}, &agent.SuspendOptions{
-				ResumeSchema: json.RawMessage([]string{`{"type":"string"}`, `{"type":"integer"}`}[round-1])})
+				ResumeSchema: json.RawMessage([]string{`{"type":"string"}`, `{"type":"integer"}`}[round-1]),
+			})
 		}
 		return "done", nil
 	}
