@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,15 +25,18 @@ func defineAdmin(cmd *cobra.Command, addr *string) {
 // adminGrace is how long requests that are under way may take when the process ends.
 const adminGrace = time.Second
 
+var errStarting = errors.New("starting")
+
 // admin answers /healthz and /readyz.
 type admin struct {
 	listener net.Listener
 	server   *http.Server
+	worker   atomic.Pointer[worker] // whose readiness it is; none while the process starts
 }
 
 // listenAdmin takes the address at once, so that a taken one is an error at the start. Without an address nothing
 // listens.
-func listenAdmin(ctx context.Context, addr string, ready func(context.Context) error) (*admin, error) {
+func listenAdmin(ctx context.Context, addr string) (*admin, error) {
 	if addr == "" {
 		return &admin{}, nil
 	}
@@ -44,10 +48,18 @@ func listenAdmin(ctx context.Context, addr string, ready func(context.Context) e
 	if err != nil {
 		return nil, fmt.Errorf("admin address %s: %w", addr, err)
 	}
-	mux := http.NewServeMux()
+	a, mux := &admin{listener: l}, http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeHealth(w, nil) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { writeHealth(w, ready(r.Context())) })
-	return &admin{listener: l, server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}, nil
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { writeHealth(w, a.ready(r.Context())) })
+	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	return a, nil
+}
+
+func (a *admin) ready(ctx context.Context) error {
+	if w := a.worker.Load(); w != nil {
+		return w.Ready(ctx)
+	}
+	return errStarting
 }
 
 // writeHealth says ok, or what is wrong, one line for each finding.

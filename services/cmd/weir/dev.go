@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -90,8 +88,6 @@ func (o devOptions) setup() (s devSetup, err error) {
 	return s, err
 }
 
-var errStarting = errors.New("starting")
-
 // dev runs everything in one process until ctx ends: a NATS server, and all services.
 func dev(ctx context.Context, o devOptions, out io.Writer) error {
 	sync, err := embedded.ParseSync(o.sync)
@@ -102,13 +98,7 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var running atomic.Pointer[worker]
-	health, err := listenAdmin(ctx, o.admin, func(ctx context.Context) error {
-		if w := running.Load(); w != nil {
-			return w.Ready(ctx)
-		}
-		return errStarting
-	})
+	health, err := listenAdmin(ctx, o.admin)
 	if err != nil {
 		return err
 	}
@@ -130,7 +120,7 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 		w.close()
 		return err
 	}
-	running.Store(w)
+	health.worker.Store(w)
 	_, _ = io.WriteString(out, setup.banner(l, health.Addr(), warnings))
 	err = service.All(ctx, w.Run, health.Run)
 	if err == nil {

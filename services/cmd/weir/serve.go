@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,13 +111,7 @@ func serve(ctx context.Context, o serveOptions, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var running atomic.Pointer[worker]
-	health, err := listenAdmin(ctx, o.admin, func(ctx context.Context) error {
-		if w := running.Load(); w != nil {
-			return w.Ready(ctx)
-		}
-		return errStarting
-	})
+	health, err := listenAdmin(ctx, o.admin)
 	if err != nil {
 		return err
 	}
@@ -131,7 +124,7 @@ func serve(ctx context.Context, o serveOptions, out io.Writer) error {
 		w.close()
 		return err
 	}
-	running.Store(w)
+	health.worker.Store(w)
 	_, _ = fmt.Fprintln(out, o.banner(w, health.Addr()))
 	return service.All(ctx, w.Run, health.Run)
 }
