@@ -33,6 +33,9 @@ const (
 	racers = 50
 	// deadline of the asks, at which all deciders meet.
 	deadline = 5 * time.Second
+	// hung is how long a part of a round may take. It is short of the sweep that looks at everything, which would heal
+	// what must not happen.
+	hung = 3 * time.Minute
 )
 
 // TestRaces lets 16 deciders meet at one ask through two gates: approve, decline, expiry and cancel at once. One of
@@ -143,6 +146,7 @@ func (m *meet) race(n int) {
 	for range n {
 		wg.Go(func() {
 			r := &meeting{meet: m}
+			defer r.tellHung()
 			r.run()
 			r.check()
 		})
@@ -155,7 +159,7 @@ func (m *meet) race(n int) {
 // awaitNoEntries waits until no run counts as suspended: entries follow the ends of their runs. What is still there in
 // the end is for Check to tell.
 func (m *meet) awaitNoEntries() {
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); m.w.pause(100 * time.Millisecond) {
+	for end := time.Now().Add(hung); time.Now().Before(end); m.w.pause(100 * time.Millisecond) {
 		if m.entries() == 0 {
 			return
 		}
@@ -195,7 +199,7 @@ type move struct {
 func (r *meeting) run() {
 	r.id = r.w.Request("refund order 42")
 	r.call = refundOf(r.id)
-	r.ask = r.w.AwaitAsk(r.call, patience)
+	r.ask = r.w.AwaitAsk(r.call, hung)
 	r.moves = make([]move, deciders-1)
 	at := r.ask.ExpiresAt.Add(time.Duration(r.pick(6)-4) * 100 * time.Millisecond)
 	var wg sync.WaitGroup
@@ -213,8 +217,20 @@ func (r *meeting) run() {
 		})
 	}
 	wg.Wait()
-	r.end = r.w.AwaitEnd(r.id, patience)
-	r.until = time.Now().Add(2 * time.Minute)
+	r.end = r.w.AwaitEnd(r.id, hung)
+	r.until = time.Now().Add(hung)
+}
+
+// tellHung logs how far a run has come that has not ended.
+func (r *meeting) tellHung() {
+	if r.end.RunID != "" {
+		return
+	}
+	for _, filter := range []string{r.w.Conn().Namespace().MainOf(r.id), r.w.Conn().Namespace().CallsOf(r.id)} {
+		for _, e := range r.facts(filter) {
+			r.w.T.Logf("%d %s %s", e.Seq, e.Stored.Format(time.StampMilli), e.Place.Subject())
+		}
+	}
 }
 
 func (r *meeting) send(m *move) {
@@ -236,7 +252,7 @@ func (r *meeting) send(m *move) {
 
 // check demands one winner, and that everybody else was told who it was: in a note, and in the log.
 func (r *meeting) check() {
-	chain := r.chain()
+	chain := r.facts(r.w.Conn().Namespace().Call(r.call, events.KindAsk).Chain())
 	if len(chain) < 2 {
 		r.w.T.Errorf("%s: nothing follows the ask", r.call)
 		return
@@ -264,10 +280,8 @@ func (r *meeting) check() {
 	r.checkEffect(counted.Decision)
 }
 
-// chain reads the call's facts.
-func (r *meeting) chain() []events.Event {
-	filter := r.w.Conn().Namespace().Call(r.call, events.KindAsk).Chain()
-	var all []events.Event
+// facts reads what the log holds under a filter.
+func (r *meeting) facts(filter string) (all []events.Event) {
 	for seq := uint64(0); ; seq = all[len(all)-1].Seq {
 		e, err := r.w.Conn().NextFact(r.w.T.Context(), seq, filter)
 		if errors.Is(err, jetstream.ErrNotFound) {
@@ -281,7 +295,7 @@ func (r *meeting) chain() []events.Event {
 // checkLoser demands a note and a fact that name who won.
 func (r *meeting) checkLoser(m move, counted *events.CallAnswered) {
 	r.awaitNote(m)
-	fact := r.w.Await(r.w.Conn().Namespace().Beside(r.call, events.KindRefused, m.id), patience)
+	fact := r.w.Await(r.w.Conn().Namespace().Beside(r.call, events.KindRefused, m.id), hung)
 	d, err := events.Data[events.DecisionRefused](fact)
 	r.w.must(err)
 	if d.Principal != m.who || d.Decision != m.decision {
