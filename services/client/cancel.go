@@ -88,8 +88,8 @@ func (c *Client) awaitEnd(ctx context.Context, run, eventID string, ends <-chan 
 	defer done()
 	limit := time.NewTimer(c.cfg.Wait)
 	defer limit.Stop()
-	pause := firstLook
-	look := time.NewTimer(pause)
+	next := firstLook
+	look := time.NewTimer(next)
 	defer look.Stop()
 	for {
 		select {
@@ -98,8 +98,8 @@ func (c *Client) awaitEnd(ctx context.Context, run, eventID string, ends <-chan 
 		case o := <-ends:
 			return o, nil
 		case <-look.C:
-			pause = min(2*pause, maxLook)
-			look.Reset(pause)
+			next = min(2*next, maxLook)
+			look.Reset(next)
 			if o, err := c.lookForEnd(ctx, run); o != "" || err != nil {
 				return o, err
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// firstLook is after how long without an outcome the log is looked at; the pause doubles from look to look.
+	// firstLook is after how long without an outcome the log is looked at; the wait doubles from look to look.
 	firstLook = 250 * time.Millisecond
 	maxLook   = 2 * time.Second
 	// noteGrace is how long the note of a refusal may take after somebody else's answer was heard.
