@@ -79,7 +79,7 @@ func approveAll(ctx context.Context, conn *jetstream.Conn, principal string, aft
 			if err := publishDecision(ctx, conn, principal, d); err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(out, "heard the ask, approved %s %s as %s\n", ask.ToolName, ask.Args, principal); err != nil {
+			if _, err := fmt.Fprintf(out, "heard the ask, approved %s %s as %s\n", oneLine(ask.ToolName), compact(ask.Args), principal); err != nil {
 				return err
 			}
 		case <-ctx.Done():

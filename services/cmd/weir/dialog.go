@@ -120,10 +120,10 @@ func (a *app) decideAs(ctx context.Context, c *client.Client, ask events.AskPayl
 }
 
 func (a *app) sayRefusal(err error) {
-	_, _ = fmt.Fprintf(a.out, "that did not count: %v\n", err)
+	_, _ = fmt.Fprintf(a.out, "that did not count: %s\n", plain(err.Error()))
 	if e, ok := errors.AsType[*events.Error](err); ok {
 		for _, i := range untold(e) {
-			_, _ = fmt.Fprintf(a.out, "  %s: %s\n", i.Field, i.Message)
+			_, _ = fmt.Fprintf(a.out, "  %s: %s\n", oneLine(i.Field), oneLine(i.Message))
 		}
 	}
 }

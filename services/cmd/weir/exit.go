@@ -92,14 +92,14 @@ func (a *app) finish(err error) int {
 		a.printErrorJSON(err, code)
 		return code
 	}
-	_, _ = fmt.Fprintln(a.err, "weir:", err)
-	_, told := errors.AsType[*config.Error](err) // with its issues
+	_, _ = fmt.Fprintln(a.err, "weir:", plain(err.Error())) // it may quote what others wrote
+	_, told := errors.AsType[*config.Error](err)            // with its issues
 	if e, ok := errors.AsType[*events.Error](err); ok && !told {
 		for _, i := range untold(e) {
-			_, _ = fmt.Fprintf(a.err, "  %s: %s\n", i.Field, i.Message)
+			_, _ = fmt.Fprintf(a.err, "  %s: %s\n", oneLine(i.Field), oneLine(i.Message))
 		}
 		for _, id := range e.Asks {
-			_, _ = fmt.Fprintln(a.err, " ", id)
+			_, _ = fmt.Fprintln(a.err, " ", oneLine(id))
 		}
 	}
 	if code == exitUsage && !a.started {

@@ -61,6 +61,20 @@ func TestErrorsArePrintedOnce(t *testing.T) {
 	}
 }
 
+// What others wrote may be part of an error: it must not move the cursor.
+func TestErrorsAreShownSafely(t *testing.T) {
+	t.Parallel()
+	var errs bytes.Buffer
+	a := &app{stdio: stdio{err: &errs}, started: true}
+	e := events.Errorf(events.CodeAmbiguous, "two\x1b[2J calls")
+	e.Issues = []events.Issue{{Field: "a\rb", Message: "\u009b2J"}}
+	e.Asks = []string{"r=1-1\n\x1b[A"}
+	a.finish(e)
+	if got, want := errs.String(), "weir: two[2J calls (ambiguous)\n  a b: 2J\n  r=1-1 [A\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
 func TestTerminals(t *testing.T) {
 	t.Parallel()
 	null, err := os.Open(os.DevNull)
