@@ -83,20 +83,6 @@ func (c *Conn) Now(ctx context.Context) (time.Time, error) {
 	return info.Now, nil
 }
 
-// PoolLive reports whether an executor of the pool shows that it lives.
-func (c *Conn) PoolLive(ctx context.Context, service, pool string) (bool, error) {
-	live, err := c.ListLive(ctx, service)
-	if err != nil {
-		return false, err
-	}
-	for _, l := range live {
-		if l.Pool == pool {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // HearFacts calls f with the place of every stored fact that fits a filter, without its content: what is heard is a
 // hint, and whoever acts on it reads the fact.
 func (c *Conn) HearFacts(ctx context.Context, filter string, f func(events.Place)) (stop func(), err error) {

@@ -48,9 +48,10 @@ func (o object) readRules(f *File) [][]object {
 
 func (o object) rule(set string) events.Rule {
 	o.require("name", "action")
+	action := o.choice("action", string(events.RuleAllow), string(events.RuleAsk), string(events.RuleBlock))
 	def := events.Rule{
 		Name: o.text("name"), Tools: o.texts("tools"), Agents: o.texts("agents"), When: o.code("when"),
-		Action: events.RuleAction(o.choice("action", "allow", "ask", "block")), Reason: o.text("reason"),
+		Action: events.RuleAction(action), Reason: o.text("reason"),
 		Approvers: o.texts("approvers"), NotRequester: o.on("notRequester"), Signed: o.on("signed"),
 		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", "decline", "fail"),
 	}

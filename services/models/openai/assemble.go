@@ -133,7 +133,7 @@ func (cs *calls) complete(c *call, reason agent.FinishReason) bool {
 	switch reason {
 	case agent.FinishLength, agent.FinishContentFilter:
 		return whole && c != cs.last
-	case finishUnknown:
+	case agent.FinishUnknown:
 		return whole
 	default:
 		return true

@@ -20,9 +20,6 @@ const (
 	reasoningID = "reasoning-0"
 )
 
-// finishUnknown is the reason of a turn whose server gave none.
-const finishUnknown agent.FinishReason = "unknown"
-
 // turn reads one answer.
 type turn struct {
 	client  *Client
@@ -144,7 +141,7 @@ func (t *turn) finish() []agent.ModelPart {
 	reason := t.reason
 	switch {
 	case reason == "":
-		reason = finishUnknown
+		reason = agent.FinishUnknown
 	case t.refused && reason == agent.FinishStop:
 		reason = agent.FinishContentFilter
 	}
