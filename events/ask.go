@@ -33,6 +33,12 @@ const (
 	Expired Decision = "expired"
 )
 
+// What an ask does that expires.
+const (
+	OnExpiryDecline = "decline" // its call ends as expired, and the run goes on
+	OnExpiryFail    = "fail"    // its run ends as failed
+)
+
 // Allowed are the decisions that an ask of this kind takes.
 func (k AskKind) Allowed() []Decision {
 	switch k {

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -34,7 +35,7 @@ func manifestIssues(m events.Manifest) []events.Issue {
 	if !poolName(m.Pool) {
 		add("pool", "want 1 to 64 letters, digits, _ or -, not %q", m.Pool)
 	}
-	if m.OnExpiry != "" && m.OnExpiry != "decline" && m.OnExpiry != "fail" {
+	if !slices.Contains([]string{"", events.OnExpiryDecline, events.OnExpiryFail}, m.OnExpiry) {
 		add("onExpiry", "want decline or fail, not %q", m.OnExpiry)
 	}
 	for field, d := range map[string]events.Duration{

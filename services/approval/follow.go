@@ -46,7 +46,7 @@ func (s *Service) follow(ctx context.Context, r *run, answer events.Event) error
 // endDue is the end that an answer brings to its run: an ask that expires may fail it. The call's result names it, so
 // that the planner takes no turn when that result settles the step, and whoever finds the result ends the run.
 func endDue(ask events.CallHeld, a events.CallAnswered) *events.CancelCause {
-	if a.Decision != events.Expired || ask.OnExpiry != "fail" {
+	if a.Decision != events.Expired || ask.OnExpiry != events.OnExpiryFail {
 		return nil
 	}
 	return &events.CancelCause{

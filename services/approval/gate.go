@@ -284,7 +284,7 @@ func (q question) ask(f frozen, kind events.AskKind) *events.CallHeld {
 		Round: q.round, Kind: kind, ToolName: q.planned.ToolName, ToolID: f.tool.ID, ToolVersion: f.tool.Version,
 		ToolDigest: f.tool.digest, Title: f.tool.Title, InputSchemaDigest: f.tool.InputSchemaDigest,
 		Effect: f.tool.Effect, Args: f.args, Fingerprint: f.fingerprint, Allowed: kind.Allowed(),
-		OnExpiry: cmp.Or(f.tool.OnExpiry, "decline"), ThreadID: st.ThreadID, ResourceID: st.ResourceID,
+		OnExpiry: cmp.Or(f.tool.OnExpiry, events.OnExpiryDecline), ThreadID: st.ThreadID, ResourceID: st.ResourceID,
 		Attempt: q.attempt, AskedAt: q.now,
 		ExpiresAt: q.now.Add(cmp.Or(time.Duration(f.tool.Expires), q.expires)),
 	}

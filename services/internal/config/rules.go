@@ -53,7 +53,7 @@ func (o object) rule(set string) events.Rule {
 		Name: o.text("name"), Tools: o.texts("tools"), Agents: o.texts("agents"), When: o.code("when"),
 		Action: events.RuleAction(action), Reason: o.text("reason"),
 		Approvers: o.texts("approvers"), NotRequester: o.on("notRequester"), Signed: o.on("signed"),
-		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", "decline", "fail"),
+		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", events.OnExpiryDecline, events.OnExpiryFail),
 	}
 	if o.has("name") && def.Name == "" && !o.r.problems.about(o.sub("name")) {
 		o.fail("name", "must not be empty")

@@ -62,7 +62,7 @@ func (o object) manifest(id string) events.Manifest {
 		Effect:               events.Effect(o.choice("effect", "read_only", "idempotent", "effectful")),
 		RequireApproval:      o.approval("requireApproval"), Pool: o.text("pool"),
 		Timeout: events.Duration(o.duration("timeout")), StartTimeout: events.Duration(o.duration("startTimeout")),
-		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", "decline", "fail"),
+		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", events.OnExpiryDecline, events.OnExpiryFail),
 		MaxAttempts: o.count("maxAttempts"), Strict: o.on("strict"), ProviderOptions: o.jsonObject("providerOptions"),
 		InputExamples: o.json("inputExamples"),
 	}
