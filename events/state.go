@@ -119,7 +119,7 @@ func NewState(e Event) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		return stateOf(d, e), nil
+		return StateOf(d, e), nil
 	case KindCarry:
 		d, err := Data[RunCarried](e)
 		if err != nil {
@@ -133,7 +133,8 @@ func NewState(e Event) (*State, error) {
 	}
 }
 
-func stateOf(d RunStarted, e Event) *State {
+// StateOf is [NewState] for who has just stored a start and knows what it says.
+func StateOf(d RunStarted, e Event) *State {
 	r := d.Request
 	return &State{
 		V: SnapshotVersion, RunID: d.RunID, RootRunID: d.RootRunID, Path: d.Path, AgentID: d.AgentID,
@@ -182,6 +183,11 @@ func (s *State) applyStep(e Event) error {
 	if err != nil {
 		return err
 	}
+	return s.ApplyStep(d, e)
+}
+
+// ApplyStep is [State.Apply] for who has just stored a step and knows what it says.
+func (s *State) ApplyStep(d StepFinished, e Event) error {
 	if d.Step != s.Step+1 || !s.Settled() {
 		return fmt.Errorf("%w: step %d after step %d of run %s", ErrOutOfOrder, d.Step, s.Step, s.RunID)
 	}

@@ -115,7 +115,7 @@ func (s *Service) openCall(ctx context.Context, r *run, step events.Event, call 
 	case !ours:
 		return s.help(ctx, r, last)
 	}
-	return s.show(ctx, last)
+	return nil
 }
 
 // none stands for the fact before the first one of a chain: there is none, and a step is the cause.
@@ -160,11 +160,8 @@ func (s *Service) help(ctx context.Context, r *run, last events.Event) error {
 	}
 }
 
-// finish does what the result of a call asks for: it is shown, and one that brings the end of its run ends it.
+// finish does what the result of a call asks for: one that brings the end of its run ends it.
 func (s *Service) finish(ctx context.Context, result events.Event) error {
-	if err := s.show(ctx, result); err != nil {
-		return err
-	}
 	d, err := events.Data[events.CallFinished](result)
 	if err != nil {
 		return jetstream.Final(err)
@@ -175,17 +172,12 @@ func (s *Service) finish(ctx context.Context, result events.Event) error {
 	return s.endRun(ctx, result.Place.Run, *d.Cancel)
 }
 
-// show publishes the chunk of a result, so that readers see it; whoever finds the result does so again.
-func (s *Service) show(ctx context.Context, fact events.Event) error {
-	if fact.Place.Kind != events.KindResult {
-		return nil
+// show publishes the chunk of a call that ends because its run does: the planner, which shows every other result, takes
+// no turn on it. What somebody else has put in a result's place is not shown.
+func (s *Service) show(ctx context.Context, result events.Event) {
+	if d, err := events.Data[events.CallFinished](result); err == nil {
+		s.chunk(ctx, events.ResultChunk(d, d.Args, result.ID))
 	}
-	d, err := events.Data[events.CallFinished](fact)
-	if err != nil {
-		return jetstream.Final(err)
-	}
-	s.chunk(ctx, events.ResultChunk(d, d.Args, fact.ID))
-	return nil
 }
 
 // chunk publishes what people watch. It never fails a call: what is lost here is published again with the step's end.

@@ -93,7 +93,7 @@ func (s *Service) closeRun(ctx context.Context, id string, cause events.CancelCa
 			return events.Event{}, false, ignoreGone(err)
 		}
 		if ours || last.Place.Kind == events.KindEnd {
-			return last, ours, s.showEnd(ctx, last)
+			return last, ours, nil
 		}
 	}
 }
@@ -156,6 +156,7 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 		case err != nil:
 			return fmt.Errorf("read head of %s: %w", call, err)
 		case last.Place.Kind == events.KindResult:
+			s.show(ctx, last)
 			return nil
 		}
 		started := false
@@ -174,7 +175,8 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 			return ignoreGone(err)
 		}
 		if ours {
-			return s.show(ctx, stored)
+			s.show(ctx, stored)
+			return nil
 		}
 	}
 }

@@ -170,11 +170,8 @@ func (s *Service) unavailable(ctx context.Context, last events.Event, d events.C
 			Message: fmt.Sprintf("no worker of pool %s took tool %s in time", d.Pool, d.ToolID),
 		},
 	}
-	stored, _, err := s.add(ctx, s.ns.Call(last.Place.CallID(), events.KindResult), last, data)
-	if err != nil {
-		return ignoreGone(err)
-	}
-	return s.show(ctx, stored)
+	_, _, err := s.add(ctx, s.ns.Call(last.Place.CallID(), events.KindResult), last, data)
+	return ignoreGone(err)
 }
 
 // sweepSuspended compares the entries of suspended runs with the log: entries of ended runs and asks that are answered

@@ -51,11 +51,8 @@ func (s *Service) closeForeign(ctx context.Context, call events.CallID, fact eve
 		Reason: string(events.CodeTampering), Foreign: fact.Seq,
 		Error: &events.ToolError{Name: string(events.CodeTampering), Message: "the call's record was tampered with"},
 	}
-	last, _, err := s.add(ctx, s.ns.Call(call, events.KindResult), fact, d)
-	if err != nil {
-		return ignoreGone(err)
-	}
-	return s.show(ctx, last)
+	_, _, err := s.add(ctx, s.ns.Call(call, events.KindResult), fact, d)
+	return ignoreGone(err)
 }
 
 // everyCall are the calls of a run whose head is no fact, with the names of their tools: those that have facts, and those

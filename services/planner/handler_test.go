@@ -11,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/jetstream/jetstreamtest"
@@ -175,6 +178,57 @@ func post(w *sim.World, r events.RunRequested) {
 func large(n int) *string {
 	s := strings.Repeat("x", n)
 	return &s
+}
+
+// TestMemoryIsTheLog holds what a planner remembers of a run against the fold of the run's facts: what it knows from its
+// own appends must be what everybody else reads.
+func TestMemoryIsTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := sim.New(t, reads())
+		s, err := planner.New(w.Conn(), w.PlannerConfig())
+		must(w, err)
+		ns := w.Conn().Namespace()
+		same := func(at events.Place) jetstream.Delivery {
+			t.Helper()
+			d := w.Delivered(at)
+			got, head := planner.Remembered(s, "r1")
+			want, last, err := w.Conn().RunState(t.Context(), "r1")
+			must(w, err)
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || head != last.Seq {
+				t.Errorf("after %s: follows %d, want %d; state (-log +memory):\n%s", at.Kind, head, last.Seq, diff)
+			}
+			return d
+		}
+		must(w, planner.HandleRequest(s, t.Context(), start(w, request())))
+		must(w, planner.HandleFact(s, t.Context(), same(ns.Start("r1"))))
+		same(ns.Step("r1", 1))
+	})
+}
+
+// TestOldMemoryChangesNothing lets a run go on without its planner's knowing: what that one then appends is refused, and
+// the run is what the log says.
+func TestOldMemoryChangesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := sim.New(t, reads())
+		s, err := planner.New(w.Conn(), w.PlannerConfig())
+		must(w, err)
+		other, err := planner.New(w.Conn(), w.PlannerConfig())
+		must(w, err)
+		must(w, planner.HandleRequest(s, t.Context(), start(w, request())))
+		d := w.Delivered(w.Conn().Namespace().Start("r1"))
+		must(w, planner.HandleFact(other, t.Context(), d)) // reads the log
+		must(w, planner.HandleFact(s, t.Context(), d))     // believes that the run has just begun
+		st, head, err := w.Conn().RunState(t.Context(), "r1")
+		must(w, err)
+		if st.Step != 1 || head.Place.N != 1 {
+			t.Errorf("run is at step %d under %s %d, want the one step of who was first", st.Step, head.Place.Kind, head.Place.N)
+		}
+		w.StartAll()
+		w.AwaitEnd("r1", soon)
+		w.Check(true)
+	})
 }
 
 // TestSameStartTwice sends one request in two messages, as a client does that has heard no answer: one run, no refusal.

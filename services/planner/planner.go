@@ -75,8 +75,8 @@ type Service struct {
 	log    *slog.Logger
 	origin *events.Origin
 
-	states *lru.Cache[string, *events.State] // by run id; each names the main fact that it was folded up to
-	agents *lru.Cache[string, *definition]   // by digests
+	states *lru.Cache[string, memory]      // by run id
+	agents *lru.Cache[string, *definition] // by digests
 
 	mu    sync.Mutex
 	turns map[string]context.CancelFunc // turns under way, by run id
@@ -97,7 +97,7 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 	return &Service{
 		conn: conn, ns: conn.Namespace(), cfg: cfg, log: cfg.Log,
 		origin: &events.Origin{Namespace: conn.Namespace(), Service: Name},
-		states: lru.New[string, *events.State](maxStateBytes),
+		states: lru.New[string, memory](maxStateBytes),
 		agents: lru.New[string, *definition](maxDefinitions),
 		turns:  map[string]context.CancelFunc{},
 	}, nil
@@ -139,6 +139,9 @@ func (s *Service) onFact(ctx context.Context, d jetstream.Delivery) error {
 
 // onStarted takes the first turn of a run.
 func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
+	if m, ok := s.recall(d); ok && m.head.Seq == d.Event.Seq {
+		return s.advance(ctx, m.state.Clone(), m.head, d.Attempt)
+	}
 	head, err := s.head(ctx, d.Event)
 	if err != nil || head.ID == "" {
 		return err
@@ -160,6 +163,15 @@ func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
 // sequence goes on, so that one delivery asks the model.
 func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 	step := d.Event.Place.CallID().Step
+	if m, ok := s.recall(d); ok && m.state.Step == step {
+		st := m.state.Clone()
+		if err := st.Apply(d.Event); err != nil {
+			return err
+		}
+		if st.Settled() && st.LastResult() == d.Event.Seq {
+			return s.advance(ctx, st, m.head, d.Attempt)
+		}
+	}
 	head, err := s.conn.Last(ctx, s.ns.MainOf(d.Event.Place.Run))
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
@@ -182,8 +194,10 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 	case st.Step < step:
 		return fmt.Errorf("the leader does not show step %d of %s yet", step, st.RunID)
 	case !st.Settled():
+		s.showResult(ctx, st, d.Event)
 		return s.tellSuspended(ctx, st)
 	case st.LastResult() != d.Event.Seq:
+		s.showResult(ctx, st, d.Event)
 		return nil
 	}
 	return s.advance(ctx, st, head, d.Attempt)
@@ -229,9 +243,9 @@ func (s *Service) fail(ctx context.Context, st *events.State, head events.Event,
 	return s.end(ctx, st, head, *failedEnd(st, why))
 }
 
-// end appends a run's last fact after head.
+// end appends a run's last fact after head. Its chunks are the gate's to publish, whoever ended the run.
 func (s *Service) end(ctx context.Context, st *events.State, head events.Event, d events.RunEnded) error {
-	last, ours, err := s.add(ctx, s.ns.End(st.RunID), head, d)
+	_, ours, err := s.add(ctx, s.ns.End(st.RunID), head, d)
 	if errors.Is(err, jetstream.ErrTooLarge) && d.Message != nil { // asking the model again would cost and help nothing
 		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeTooLarge, "the final message is too large: %v", err)))
 	}
@@ -239,9 +253,6 @@ func (s *Service) end(ctx context.Context, st *events.State, head events.Event, 
 		return err
 	}
 	s.states.Remove(st.RunID)
-	for _, c := range events.EndChunks(d, last.ID) {
-		s.chunk(ctx, c)
-	}
 	return nil
 }
 
@@ -276,6 +287,7 @@ func (s *Service) chunk(ctx context.Context, c events.Chunk) {
 
 // heardEnd stops a turn of a run that has ended. Hearing proves nothing, so the end is read first.
 func (s *Service) heardEnd(end events.Place) {
+	s.states.Remove(end.Run)
 	s.mu.Lock()
 	cancel := s.turns[end.Run]
 	s.mu.Unlock()

@@ -51,6 +51,7 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 		return fmt.Errorf("append start of %s: %w", req.RunID, err)
 	}
 	if a.Outcome == jetstream.Stored {
+		s.remember(events.StateOf(data, a.Last), a.Last)
 		return nil
 	}
 	return s.exists(ctx, d, in, req)

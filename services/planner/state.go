@@ -13,16 +13,40 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 )
 
+// memory is what a planner remembers of an open run: its state, and what is needed of the main fact that it was folded
+// up to in order to follow that. It may be old. What is built on it is appended under the guard of that head, so an old
+// memory costs a turn and changes nothing.
+type memory struct {
+	state *events.State
+	head  events.Event // without what it says
+}
+
+// recall is what this process remembers of the run of a delivery. Only a first delivery is worth a turn that may have
+// been taken elsewhere.
+func (s *Service) recall(d jetstream.Delivery) (memory, bool) {
+	if d.Attempt > 1 {
+		return memory{}, false
+	}
+	return s.states.Get(d.Event.Place.Run)
+}
+
+// remember keeps a state at about the bytes that it keeps alive.
+func (s *Service) remember(st *events.State, head events.Event) {
+	head.Data, head.Payload = nil, nil
+	s.states.Put(st.RunID, memory{st, head}, st.Size())
+}
+
 // state is what the facts of a run amount to at head, with every result of the current step that the leader shows. It
 // comes from memory when that was folded up to head, else from the log. A result that drives the turn is folded in as
 // it was delivered; that others are missing is concluded only when the leader shows this one too, since it may be
 // behind the server that delivered it.
 func (s *Service) state(ctx context.Context, head, result events.Event) (*events.State, error) {
 	run := head.Place.Run
-	st, known := s.states.Get(run)
+	var st *events.State
+	m, known := s.states.Get(run)
 	switch {
-	case known && st.MainSeq == head.Seq:
-		st = st.Clone()
+	case known && m.head.Seq == head.Seq:
+		st = m.state.Clone()
 	case head.Place.Kind == events.KindStart:
 		return events.NewState(head)
 	default:
@@ -33,7 +57,7 @@ func (s *Service) state(ctx context.Context, head, result events.Event) (*events
 		if at.Seq < head.Seq {
 			return nil, fmt.Errorf("the leader does not show the head of %s yet", run)
 		}
-		s.remember(folded)
+		s.remember(folded, at)
 		st = folded.Clone()
 	}
 	if result.ID == "" {
@@ -52,7 +76,7 @@ func (s *Service) state(ctx context.Context, head, result events.Event) (*events
 	if !has(st, result) {
 		return nil, fmt.Errorf("the leader does not show the result of %s yet", result.Place.CallID())
 	}
-	s.remember(st.Clone())
+	s.remember(st.Clone(), head)
 	return st, nil
 }
 
@@ -65,9 +89,6 @@ func has(st *events.State, result events.Event) bool {
 	}
 	return true // a result of no call of the step is nobody's turn
 }
-
-// remember keeps a state at about the bytes that it keeps alive.
-func (s *Service) remember(st *events.State) { s.states.Put(st.RunID, st, st.Size()) }
 
 // definition is an agent with its tools, as a run is pinned to them.
 type definition struct {
@@ -117,8 +138,18 @@ func (s *Service) read(ctx context.Context, digest string, into any) error {
 	return nil
 }
 
-// finishStep tells readers that a settled step is over: the chunk of every result once more, since its writer may have
-// been stopped before it published it, then step-finish. Readers drop what they have seen.
+// showResult publishes the chunk of a result that does not settle its step.
+func (s *Service) showResult(ctx context.Context, st *events.State, result events.Event) {
+	for _, c := range st.Calls {
+		if c.FinishedID == result.ID && c.Finished != nil {
+			s.chunk(ctx, events.ResultChunk(*c.Finished, c.Args(), c.FinishedID))
+		}
+	}
+}
+
+// finishStep tells readers that a settled step is over: the chunk of every result, those that were shown when they came
+// once more, since whoever got them may have been stopped before that, then step-finish. Readers drop what they have
+// seen.
 func (s *Service) finishStep(ctx context.Context, st *events.State) {
 	if len(st.Calls) == 0 {
 		return

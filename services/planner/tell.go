@@ -60,7 +60,8 @@ const (
 
 // held are pieces of one text or of one call's arguments that are not told yet.
 type held struct {
-	of    string // what they are pieces of
+	of    string        // what they are pieces of
+	first *events.Chunk // comes before them, when it is not told yet either
 	text  strings.Builder
 	chunk func(text string) events.Chunk
 	timer *time.Timer
@@ -70,16 +71,41 @@ type held struct {
 func (t *teller) piece(of, text string, chunk func(string) events.Chunk) {
 	<-t.free
 	defer func() { t.free <- struct{}{} }()
-	if t.held != nil && t.held.of != of {
-		t.flushLocked()
-	}
-	if t.held == nil {
-		t.held = &held{of: of, chunk: chunk, timer: time.AfterFunc(maxHeld, t.flush)}
+	if t.held == nil || t.held.of != of {
+		t.holdLocked(&held{of: of, chunk: chunk})
 	}
 	t.held.text.WriteString(text)
 	if t.held.text.Len() >= maxPiece {
 		t.flushLocked()
 	}
+}
+
+// holdInput holds back that the arguments of a call begin, with the first of their pieces.
+func (t *teller) holdInput(of string, first events.Chunk, chunk func(string) events.Chunk) {
+	<-t.free
+	defer func() { t.free <- struct{}{} }()
+	t.holdLocked(&held{of: of, first: &first, chunk: chunk})
+}
+
+func (t *teller) holdLocked(h *held) {
+	t.flushLocked()
+	h.timer = time.AfterFunc(maxHeld, t.flush)
+	t.held = h
+}
+
+// tellCall tells a call whose arguments are complete. Arguments that came all at once are told with the call alone:
+// nobody could have watched them come.
+func (t *teller) tellCall(of string, end, call events.Chunk) {
+	<-t.free
+	defer func() { t.free <- struct{}{} }()
+	if h := t.held; h != nil && h.of == of && h.first != nil {
+		h.timer.Stop()
+		t.held = nil
+	} else {
+		t.flushLocked()
+		t.publish(end)
+	}
+	t.publish(call)
 }
 
 func (t *teller) flush() {
@@ -89,13 +115,18 @@ func (t *teller) flush() {
 }
 
 func (t *teller) flushLocked() {
-	if t.held == nil {
+	h := t.held
+	if h == nil {
 		return
 	}
-	t.held.timer.Stop()
-	c := t.held.chunk(t.held.text.String())
+	h.timer.Stop()
 	t.held = nil
-	t.publish(c)
+	if h.first != nil {
+		t.publish(*h.first)
+	}
+	if h.text.Len() > 0 {
+		t.publish(h.chunk(h.text.String()))
+	}
 }
 
 // listen reads the model's stream to its end. A stream that breaks off is an error, and nothing of it counts.
@@ -157,15 +188,16 @@ func (t *teller) hear(p agent.ModelPart) {
 		t.startCall(p)
 	case agent.PartToolInputDelta:
 		if i, ok := t.calls[p.ID]; ok {
-			args, id, name := t.args[i], t.callID(i), t.turn.calls[i].ToolName
+			args := t.args[i]
 			args.WriteString(p.Text)
-			t.piece(id, p.Text, func(text string) events.Chunk { return events.ToolInputDeltaChunk(run, id, name, text) })
+			t.piece(t.callID(i), p.Text, t.inputDelta(i))
 		}
 	case agent.PartToolInputEnd:
 		if i, ok := t.calls[p.ID]; ok && !t.ended[i] {
 			t.ended[i] = true
-			t.tell(events.ToolInputEndChunk(run, t.callID(i)))
-			t.tell(events.ToolCallChunk(run, t.callID(i), t.turn.calls[i].ToolName, t.args[i].String()))
+			id := t.callID(i)
+			t.tellCall(id, events.ToolInputEndChunk(run, id),
+				events.ToolCallChunk(run, id, t.turn.calls[i].ToolName, t.args[i].String()))
 		}
 	case agent.PartWarning:
 		t.tell(events.WarningChunk(run, "model", p.Text))
@@ -181,7 +213,14 @@ func (t *teller) startCall(p agent.ModelPart) {
 	t.calls[p.ID] = i
 	t.turn.calls = append(t.turn.calls, events.CallPlanned{ToolName: t.p.key(p.ToolName), ProviderCallID: p.ProviderCallID})
 	t.args, t.ended = append(t.args, new(strings.Builder)), append(t.ended, false)
-	t.tell(events.ToolInputStartChunk(t.st.RunID, t.callID(i), t.turn.calls[i].ToolName))
+	id := t.callID(i)
+	t.holdInput(id, events.ToolInputStartChunk(t.st.RunID, id, t.turn.calls[i].ToolName), t.inputDelta(i))
+}
+
+// inputDelta makes chunks of pieces of a call's arguments.
+func (t *teller) inputDelta(i int) func(text string) events.Chunk {
+	run, id, name := t.st.RunID, t.callID(i), t.turn.calls[i].ToolName
+	return func(text string) events.Chunk { return events.ToolInputDeltaChunk(run, id, name, text) }
 }
 
 func (t *teller) callID(i int) string {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,6 +52,79 @@ func TestListenTakesCallsThatInterleave(t *testing.T) {
 	if diff := cmp.Diff(want, got.calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
+}
+
+// slow is a model that takes its time before each part.
+type slow struct {
+	parts []agent.ModelPart
+	pause time.Duration
+}
+
+func (m slow) Stream(context.Context, agent.ModelRequest) iter.Seq2[agent.ModelPart, error] {
+	return func(yield func(agent.ModelPart, error) bool) {
+		for _, p := range m.parts {
+			time.Sleep(m.pause) // fake
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Arguments that come all at once are told with their call; those that take time can be watched.
+func TestListenTellsArgumentsAsTheyCome(t *testing.T) {
+	t.Parallel()
+	call := []agent.ModelPart{
+		{Type: agent.PartTextDelta, ID: "t", Text: "Let me look."},
+		{Type: agent.PartToolInputStart, ID: "a", ToolName: "lookup"},
+		{Type: agent.PartToolInputDelta, ID: "a", Text: `{"n":`},
+		{Type: agent.PartToolInputDelta, ID: "a", Text: `1}`},
+		{Type: agent.PartToolInputEnd, ID: "a"},
+		{Type: agent.PartFinish},
+	}
+	said := []events.ChunkType{events.ChunkStart, events.ChunkStepStart, "text-start", "text-delta", "text-end"}
+	for name, c := range map[string]struct {
+		pause time.Duration
+		want  []events.ChunkType
+	}{
+		"at once": {0, []events.ChunkType{"tool-call"}},
+		"slowly": {maxHeld + time.Millisecond, []events.ChunkType{
+			"tool-call-input-streaming-start", "tool-call-delta", "tool-call-delta", "tool-call-input-streaming-end", "tool-call",
+		}},
+		"faster than anybody watches": {maxHeld / 4, []events.ChunkType{"tool-call"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newListener(t)
+				if _, err := l.listen(t.Context(), slow{call, c.pause}); err != nil {
+					t.Fatal(err)
+				}
+				if err := l.s.conn.FlushChunks(t.Context(), l.st.RunID); err != nil {
+					t.Fatal(err)
+				}
+				want := append(append([]events.ChunkType{}, said...), c.want...)
+				if diff := cmp.Diff(want, told(t, l, len(want))); diff != "" {
+					t.Errorf("chunks (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// told are the types of the first chunks of the listener's run.
+func told(t *testing.T, l *teller, n int) []events.ChunkType {
+	t.Helper()
+	var got []events.ChunkType
+	for c, err := range l.s.conn.Follow(t.Context(), l.st.RunID, 0, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, c.Type); len(got) == n {
+			break
+		}
+	}
+	return got
 }
 
 // newListener is a teller of the first turn of a run.

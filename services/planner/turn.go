@@ -115,9 +115,9 @@ func (s *Service) commit(ctx context.Context, st *events.State, head events.Even
 	if err != nil || !ours {
 		return err
 	}
-	if err := st.Apply(last); err != nil {
+	if err := st.ApplyStep(*step, last); err != nil {
 		return jetstream.Final(fmt.Errorf("fold step %d of %s: %w", step.Step, st.RunID, err))
 	}
-	s.remember(st)
+	s.remember(st, last)
 	return nil
 }

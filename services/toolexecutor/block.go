@@ -31,12 +31,8 @@ func (s *Service) block(ctx context.Context, bad events.Event, rel events.CallRe
 	if err != nil {
 		return jetstream.Final(err)
 	}
-	a, err := s.conn.Append(ctx, events.After(bad), e)
-	if err != nil {
+	if _, err := s.conn.Append(ctx, events.After(bad), e); err != nil {
 		return fmt.Errorf("append blocked result of %s: %w", call, err)
-	}
-	if a.Outcome == jetstream.Stored {
-		s.chunk(ctx, events.ResultChunk(d, nil, a.Last.ID))
 	}
 	return nil
 }

@@ -326,9 +326,6 @@ func (s *Service) finish(ctx context.Context, claim events.Event, rel events.Cal
 		}
 		return err
 	}
-	if out.finished != nil {
-		s.chunk(ctx, events.ResultChunk(*out.finished, json.RawMessage(rel.Args), a.Last.ID))
-	}
 	return nil
 }
 
@@ -364,12 +361,6 @@ func (s *Service) late(ctx context.Context, claim events.Event, rel events.CallR
 		return fmt.Errorf("record late outcome of %s: %w", rel.ToolCallID, err)
 	}
 	return nil
-}
-
-func (s *Service) chunk(ctx context.Context, c events.Chunk) {
-	if err := s.conn.PublishChunk(ctx, s.origin, c); err != nil {
-		s.log.WarnContext(ctx, "chunk not published", "runId", c.RunID, "type", string(c.Type), "error", err)
-	}
 }
 
 // abandon ends a call whose release cannot be handled. One that was claimed has perhaps happened: people decide.
