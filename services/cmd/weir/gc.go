@@ -5,9 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// gcPercent lets the heap grow to five times what is alive before it is collected. What is alive is small: a run keeps
+// gcPercent lets the heap grow to three times what is alive before it is collected. What is alive is small: a run keeps
 // nothing in memory while it waits.
-const gcPercent = 400
+const gcPercent = 200
 
 // tuneGC sets the collector's pace, unless GOGC does.
 func tuneGC() {
