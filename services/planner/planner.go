@@ -139,12 +139,12 @@ func (s *Service) onFact(ctx context.Context, d jetstream.Delivery) error {
 
 // onStarted takes the first turn of a run.
 func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
-	if m, ok := s.recall(d); ok && m.head.Seq == d.Event.Seq {
-		return s.advance(ctx, m.state.Clone(), m.head, d.Attempt)
-	}
-	head, err := s.head(ctx, d.Event)
-	if err != nil || head.ID == "" {
-		return err
+	head, known := s.recall(d, 0)
+	if !known {
+		var err error
+		if head, err = s.head(ctx, d.Event); err != nil || head.ID == "" {
+			return err
+		}
 	}
 	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry {
 		return nil // the run has gone on
@@ -163,16 +163,11 @@ func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
 // sequence goes on, so that one delivery asks the model.
 func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 	step := d.Event.Place.CallID().Step
-	if m, ok := s.recall(d); ok && m.state.Step == step {
-		st := m.state.Clone()
-		if err := st.Apply(d.Event); err != nil {
-			return err
-		}
-		if st.Settled() && st.LastResult() == d.Event.Seq {
-			return s.advance(ctx, st, m.head, d.Attempt)
-		}
+	head, known := s.recall(d, step)
+	var err error
+	if !known {
+		head, err = s.conn.Last(ctx, s.ns.MainOf(d.Event.Place.Run))
 	}
-	head, err := s.conn.Last(ctx, s.ns.MainOf(d.Event.Place.Run))
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
 		return nil // the run has aged out
@@ -193,14 +188,14 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 		return nil
 	case st.Step < step:
 		return fmt.Errorf("the leader does not show step %d of %s yet", step, st.RunID)
-	case !st.Settled():
-		s.showResult(ctx, st, d.Event)
-		return s.tellSuspended(ctx, st)
-	case st.LastResult() != d.Event.Seq:
-		s.showResult(ctx, st, d.Event)
+	case st.Settled() && st.LastResult() == d.Event.Seq:
+		return s.advance(ctx, st, head, d.Attempt)
+	}
+	s.showResult(ctx, st, d.Event)
+	if st.Settled() {
 		return nil
 	}
-	return s.advance(ctx, st, head, d.Attempt)
+	return s.tellSuspended(ctx, st)
 }
 
 // head is the last main fact of the run that fact belongs to; the zero Event when the run has aged out. A leader that

@@ -13,27 +13,23 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 )
 
-// memory is what a planner remembers of an open run: its state, and what is needed of the main fact that it was folded
-// up to in order to follow that. It may be old. What is built on it is appended under the guard of that head, so an old
-// memory costs a turn and changes nothing.
+// memory is what a planner remembers of an open run: its state, and the main fact that it was folded up to. It may be
+// old. What is built on it is appended under the guard of that head, so an old memory costs a turn and changes nothing.
 type memory struct {
 	state *events.State
-	head  events.Event // without what it says
+	head  events.Event
 }
 
-// recall is what this process remembers of the run of a delivery. Only a first delivery is worth a turn that may have
-// been taken elsewhere.
-func (s *Service) recall(d jetstream.Delivery) (memory, bool) {
-	if d.Attempt > 1 {
-		return memory{}, false
-	}
-	return s.states.Get(d.Event.Place.Run)
+// recall is the head of the run of a delivery, from memory, when the run was at this step. Only a first delivery is worth
+// a turn that may have been taken elsewhere.
+func (s *Service) recall(d jetstream.Delivery, step int) (events.Event, bool) {
+	m, ok := s.states.Get(d.Event.Place.Run)
+	return m.head, ok && d.Attempt == 1 && m.state.Step == step
 }
 
 // remember keeps a state at about the bytes that it keeps alive.
 func (s *Service) remember(st *events.State, head events.Event) {
-	head.Data, head.Payload = nil, nil
-	s.states.Put(st.RunID, memory{st, head}, st.Size())
+	s.states.Put(st.RunID, memory{st, head}, st.Size()+len(head.Payload))
 }
 
 // state is what the facts of a run amount to at head, with every result of the current step that the leader shows. It
@@ -141,10 +137,14 @@ func (s *Service) read(ctx context.Context, digest string, into any) error {
 // showResult publishes the chunk of a result that does not settle its step.
 func (s *Service) showResult(ctx context.Context, st *events.State, result events.Event) {
 	for _, c := range st.Calls {
-		if c.FinishedID == result.ID && c.Finished != nil {
-			s.chunk(ctx, events.ResultChunk(*c.Finished, c.Args(), c.FinishedID))
+		if c.FinishedID == result.ID {
+			s.showCall(ctx, c)
 		}
 	}
+}
+
+func (s *Service) showCall(ctx context.Context, c events.CallState) {
+	s.chunk(ctx, events.ResultChunk(*c.Finished, c.Args(), c.FinishedID))
 }
 
 // finishStep tells readers that a settled step is over: the chunk of every result, those that were shown when they came
@@ -155,7 +155,7 @@ func (s *Service) finishStep(ctx context.Context, st *events.State) {
 		return
 	}
 	for _, c := range st.Calls {
-		s.chunk(ctx, events.ResultChunk(*c.Finished, c.Args(), c.FinishedID))
+		s.showCall(ctx, c)
 	}
 	messageID := st.Messages[len(st.Messages)-1].ID
 	s.chunk(ctx, events.StepFinishChunk(st, messageID, reasonToolCalls, st.Final == "" && st.CancelDue() == nil))

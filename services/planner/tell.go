@@ -60,8 +60,8 @@ const (
 
 // held are pieces of one text or of one call's arguments that are not told yet.
 type held struct {
-	of    string        // what they are pieces of
-	first *events.Chunk // comes before them, when it is not told yet either
+	of    string              // what they are pieces of
+	first func() events.Chunk // makes what comes before them, when that is not told yet either
 	text  strings.Builder
 	chunk func(text string) events.Chunk
 	timer *time.Timer
@@ -81,10 +81,12 @@ func (t *teller) piece(of, text string, chunk func(string) events.Chunk) {
 }
 
 // holdInput holds back that the arguments of a call begin, with the first of their pieces.
-func (t *teller) holdInput(of string, first events.Chunk, chunk func(string) events.Chunk) {
+func (t *teller) holdInput(i int) {
 	<-t.free
 	defer func() { t.free <- struct{}{} }()
-	t.holdLocked(&held{of: of, first: &first, chunk: chunk})
+	run, id, name := t.st.RunID, t.callID(i), t.turn.calls[i].ToolName
+	first := func() events.Chunk { return events.ToolInputStartChunk(run, id, name) }
+	t.holdLocked(&held{of: id, first: first, chunk: t.inputDelta(i)})
 }
 
 func (t *teller) holdLocked(h *held) {
@@ -95,17 +97,18 @@ func (t *teller) holdLocked(h *held) {
 
 // tellCall tells a call whose arguments are complete. Arguments that came all at once are told with the call alone:
 // nobody could have watched them come.
-func (t *teller) tellCall(of string, end, call events.Chunk) {
+func (t *teller) tellCall(i int) {
 	<-t.free
 	defer func() { t.free <- struct{}{} }()
-	if h := t.held; h != nil && h.of == of && h.first != nil {
+	id := t.callID(i)
+	if h := t.held; h != nil && h.of == id && h.first != nil {
 		h.timer.Stop()
 		t.held = nil
 	} else {
 		t.flushLocked()
-		t.publish(end)
+		t.publish(events.ToolInputEndChunk(t.st.RunID, id))
 	}
-	t.publish(call)
+	t.publish(events.ToolCallChunk(t.st.RunID, id, t.turn.calls[i].ToolName, t.args[i].String()))
 }
 
 func (t *teller) flush() {
@@ -122,7 +125,7 @@ func (t *teller) flushLocked() {
 	h.timer.Stop()
 	t.held = nil
 	if h.first != nil {
-		t.publish(*h.first)
+		t.publish(h.first())
 	}
 	if h.text.Len() > 0 {
 		t.publish(h.chunk(h.text.String()))
@@ -195,9 +198,7 @@ func (t *teller) hear(p agent.ModelPart) {
 	case agent.PartToolInputEnd:
 		if i, ok := t.calls[p.ID]; ok && !t.ended[i] {
 			t.ended[i] = true
-			id := t.callID(i)
-			t.tellCall(id, events.ToolInputEndChunk(run, id),
-				events.ToolCallChunk(run, id, t.turn.calls[i].ToolName, t.args[i].String()))
+			t.tellCall(i)
 		}
 	case agent.PartWarning:
 		t.tell(events.WarningChunk(run, "model", p.Text))
@@ -213,8 +214,7 @@ func (t *teller) startCall(p agent.ModelPart) {
 	t.calls[p.ID] = i
 	t.turn.calls = append(t.turn.calls, events.CallPlanned{ToolName: t.p.key(p.ToolName), ProviderCallID: p.ProviderCallID})
 	t.args, t.ended = append(t.args, new(strings.Builder)), append(t.ended, false)
-	id := t.callID(i)
-	t.holdInput(id, events.ToolInputStartChunk(t.st.RunID, id, t.turn.calls[i].ToolName), t.inputDelta(i))
+	t.holdInput(i)
 }
 
 // inputDelta makes chunks of pieces of a call's arguments.
