@@ -1,30 +1,24 @@
 package events
 
-import (
-	"os"
-	"testing"
-)
+import "testing"
 
 // What a fact costs on its way out and in: one is made, read, validated and understood for every step of every run.
 
 func BenchmarkFact(b *testing.B) {
-	benchFact[RunStarted](b, "run.started")
-	benchFact[StepFinished](b, "step.finished")
-	benchFact[CallReleased](b, "call.released")
-	benchFact[CallClaimed](b, "call.claimed")
-	benchFact[CallFinished](b, "call.finished")
-	benchFact[CallHeld](b, "call.held")
-	benchFact[CallAnswered](b, "call.answered")
-	benchFact[RunEnded](b, "run.ended")
+	benchFact[RunStarted](b)
+	benchFact[StepFinished](b)
+	benchFact[CallReleased](b)
+	benchFact[CallClaimed](b)
+	benchFact[CallFinished](b)
+	benchFact[CallHeld](b)
+	benchFact[CallAnswered](b)
+	benchFact[RunEnded](b)
 }
 
-func benchFact[T any](b *testing.B, name string) {
+func benchFact[T any](b *testing.B) {
 	b.Helper()
-	payload, err := os.ReadFile("testdata/" + name + ".v1.json")
-	if err != nil {
-		b.Fatal(err)
-	}
-	e, err := Decode(payload)
+	row, _ := RowOf(TypeOf[T]())
+	e, err := Decode(compactFile(b, goldenFile(row)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -37,7 +31,7 @@ func benchFact[T any](b *testing.B, name string) {
 	}
 	origin := &Origin{Namespace: "default", Service: "bench"}
 	place := Namespace("default").Start(e.Subject)
-	b.Run(name+"/make", func(b *testing.B) {
+	b.Run(row.Type+"/make", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := origin.Fact(place, data, e); err != nil {
@@ -49,7 +43,7 @@ func benchFact[T any](b *testing.B, name string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Run(name+"/decode", func(b *testing.B) {
+	b.Run(row.Type+"/decode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := DecodeMsg(header, payload); err != nil {
@@ -57,7 +51,7 @@ func benchFact[T any](b *testing.B, name string) {
 			}
 		}
 	})
-	b.Run(name+"/validate", func(b *testing.B) {
+	b.Run(row.Type+"/validate", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := ValidateData(e); err != nil {
@@ -65,7 +59,7 @@ func benchFact[T any](b *testing.B, name string) {
 			}
 		}
 	})
-	b.Run(name+"/understand", func(b *testing.B) {
+	b.Run(row.Type+"/understand", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := Data[T](e); err != nil {

@@ -84,15 +84,15 @@ func readGolden(t *testing.T, row Row) Event {
 	return e
 }
 
-func compactFile(t *testing.T, name string) []byte {
-	t.Helper()
+func compactFile(tb testing.TB, name string) []byte {
+	tb.Helper()
 	raw, err := os.ReadFile(name)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, raw); err != nil {
-		t.Fatalf("%s: %v", name, err)
+		tb.Fatalf("%s: %v", name, err)
 	}
 	return b.Bytes()
 }
