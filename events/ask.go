@@ -33,10 +33,11 @@ const (
 	Expired Decision = "expired"
 )
 
-// What an ask does that expires.
+// What an ask does that expires. None of them lets the call run.
 const (
-	OnExpiryDecline = "decline" // its call ends as expired, and the run goes on
-	OnExpiryFail    = "fail"    // its run ends as failed
+	OnExpiryDecline  = "decline"  // its call ends as expired, and the run goes on
+	OnExpiryFail     = "fail"     // its run ends as failed
+	OnExpiryEscalate = "escalate" // its next stage begins, with as much time again
 )
 
 // Allowed are the decisions that an ask of this kind takes.
@@ -91,12 +92,38 @@ type CallHeld struct {
 	Signed            bool            `json:"signed,omitempty"` // the rule demands a signed decision
 	Quorum            *Quorum         `json:"quorum,omitempty"`
 	OnExpiry          string          `json:"onExpiry,omitempty"` // decline (default), fail, escalate
-	Preview           json.RawMessage `json:"preview,omitempty"`
+	Wait              Duration        `json:"wait,omitempty"`     // from one deadline to the next, when it escalates
+	Escalate          []Stage         `json:"escalate,omitempty"` // that have not begun
+	EscalatedTo       []string        `json:"escalatedTo,omitempty"`
+	Remind            Duration        `json:"remind,omitempty"` // from one reminder to the next
+	Reminders         int             `json:"reminders,omitempty"`
+	NoGrant           bool            `json:"noGrant,omitempty"` // a rule wants a person each time
+	Preview           json.RawMessage `json:"preview,omitempty"` // what the tool says that the call would do
+	LastWords         *LastWords      `json:"lastWords,omitempty"`
+	ArgsSize          int             `json:"argsSize,omitempty"`   // bytes of the frozen arguments
+	ArgsDigest        string          `json:"argsDigest,omitempty"` // of them
 	ThreadID          string          `json:"threadId,omitempty"`
 	ResourceID        string          `json:"resourceId,omitempty"`
 	Attempt           int             `json:"attempt,omitempty"` // attempts to execute so far
 	AskedAt           time.Time       `json:"askedAt"`
 	ExpiresAt         time.Time       `json:"expiresAt"`
+	// Since is when the server stored the round's first ask, on those that repeat it: a decision counts from then on.
+	Since *time.Time `json:"since,omitempty"`
+}
+
+// Stage is a part of an escalation: from its time on more people may decide, and are told.
+type Stage struct {
+	At       time.Time `json:"at"`
+	To       []string  `json:"to"`                 // user:<id> or group:<id>
+	OnExpiry string    `json:"onExpiry,omitempty"` // of the ask from this stage on
+}
+
+// LastWords is what the agent said before the call. It is the model's text: nobody has checked it, and no rule reads it.
+type LastWords struct {
+	Text      string `json:"text"`
+	Truncated bool   `json:"truncated,omitempty"`
+	Size      int    `json:"size,omitempty"`   // bytes of the whole text, when truncated
+	Digest    string `json:"digest,omitempty"` // of the whole text, when truncated
 }
 
 func (a CallHeld) expiry() time.Time { return a.ExpiresAt }
@@ -156,6 +183,8 @@ type CallAnswered struct {
 	Resume      *Resume         `json:"resume,omitempty"`
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
 	Votes       []VoteBrief     `json:"votes,omitempty"`
+	Groups      []string        `json:"groups,omitempty"` // of the principal, when it decided
+	Grant       *GrantTerms     `json:"grant,omitempty"`  // the approval stands for calls like this one
 	Rules       string          `json:"rules,omitempty"`
 	Signed      *Signed         `json:"signed,omitempty"`
 }

@@ -80,6 +80,8 @@ type AskBrief struct {
 	Reason      string          `json:"reason,omitempty"`
 	ExpiresAt   time.Time       `json:"expiresAt"`
 	Allowed     []Decision      `json:"allowed"`
+	Approvers   []string        `json:"approvers,omitempty"`
+	Quorum      *Quorum         `json:"quorum,omitempty"`
 	Preview     json.RawMessage `json:"preview,omitempty"`
 }
 
@@ -288,7 +290,7 @@ func AskChunk(a CallHeld, id string) Chunk {
 	p := AskPayload{ToolCallID: a.ToolCallID, ToolName: a.ToolName, Args: a.Args, Ask: AskBrief{
 		ToolCallID: a.ToolCallID, RunID: a.RunID, RootRunID: a.RootRunID, Path: a.Path, AgentID: a.AgentID,
 		Round: a.Round, Kind: a.Kind, Fingerprint: a.Fingerprint, Reason: a.Reason.Text, ExpiresAt: a.ExpiresAt,
-		Allowed: a.Allowed, Preview: a.Preview,
+		Allowed: a.Allowed, Approvers: a.Approvers, Quorum: a.Quorum, Preview: a.Preview,
 	}}
 	t := ChunkToolCallSuspended
 	switch {

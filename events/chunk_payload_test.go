@@ -66,7 +66,7 @@ func TestB14_7_AskChunks(t *testing.T) {
 	want := AskBrief{
 		ToolCallID: a.ToolCallID, RunID: a.RunID, RootRunID: a.RootRunID, Path: a.Path, AgentID: a.AgentID,
 		Kind: a.Kind, Fingerprint: a.Fingerprint, Reason: a.Reason.Text, ExpiresAt: a.ExpiresAt, Allowed: a.Allowed,
-		Preview: a.Preview,
+		Approvers: a.Approvers, Quorum: a.Quorum, Preview: a.Preview,
 	}
 	if d := cmp.Diff(want, p.Ask); d != "" {
 		t.Error(d)

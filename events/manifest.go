@@ -129,8 +129,20 @@ type Rule struct {
 	Approvers    []string   `json:"approvers,omitempty"`
 	NotRequester bool       `json:"notRequester,omitempty"`
 	Signed       bool       `json:"signed,omitempty"`
+	Quorum       int        `json:"quorum,omitempty"`    // approvals of different principals that are needed; 0 is 1
+	Decisions    []Decision `json:"decisions,omitempty"` // that people may take beside decline; empty: all that the ask takes
+	Grants       *bool      `json:"grants,omitempty"`    // false: a person decides each call; nil is true
 	Expires      Duration   `json:"expires,omitempty"`
-	OnExpiry     string     `json:"onExpiry,omitempty"` // decline (default) or fail
+	OnExpiry     string     `json:"onExpiry,omitempty"` // decline (default), fail or escalate
+	Remind       Duration   `json:"remind,omitempty"`   // people are told again, each time after this long
+	Escalate     []Escalate `json:"escalate,omitempty"`
+}
+
+// Escalate lets more people decide when nobody has for some time.
+type Escalate struct {
+	After    Duration `json:"after"` // since the call was asked about
+	To       []string `json:"to"`
+	OnExpiry string   `json:"onExpiry,omitempty"` // of the ask from then on: decline or fail; empty leaves it
 }
 
 // PrincipalDef says how decisions of a principal are verified (registry, principal.<id>).

@@ -63,7 +63,21 @@ func sampleHeld() CallHeld {
 		Allowed:     AskApproval.Allowed(), Approvers: []string{"group:finance"}, NotRequester: true, Signed: true,
 		Quorum:   &Quorum{Need: 2, Votes: []VoteBrief{{Principal: "bob", Decision: Approve, At: sampleTime}}},
 		OnExpiry: "decline", Preview: json.RawMessage(`{"text":"refund 612.50 EUR to card 4242"}`),
+		Wait: Duration(7 * 24 * time.Hour), Remind: Duration(24 * time.Hour), Reminders: 1, NoGrant: true,
+		Escalate:    []Stage{{At: sampleTime.Add(96 * time.Hour), To: []string{"user:carol"}, OnExpiry: OnExpiryFail}},
+		EscalatedTo: []string{"group:leads"}, LastWords: &LastWords{Text: "I refund it.", Truncated: true, Size: 4096, Digest: "sha256:0b1c"},
+		ArgsSize: len(sampleArgs), ArgsDigest: Digest(sampleArgs), Since: new(sampleTime),
 		ThreadID: "thread-9", ResourceID: "user-456", AskedAt: sampleTime, ExpiresAt: sampleWeek,
+	}
+}
+
+func sampleGrant() Grant {
+	return Grant{
+		V: 1, ID: "g1", AgentID: "support", ToolID: "issue_refund", ThreadID: "thread-9", ResourceID: "user-456",
+		Terms:     GrantTerms{Scope: "thread", For: Duration(time.Hour), Uses: 3, When: "args.amount < 700.0"},
+		GrantedBy: "alice", AuthType: AuthGateway, Groups: []string{"finance"}, GrantedAt: sampleTime,
+		ExpiresAt: sampleTime.Add(time.Hour), ToolCallID: "r7Kq2=1-2", Reason: "sale day", Signed: sampleSigned,
+		Revoked: &Revocation{By: "bob", At: sampleTime.Add(time.Minute), Reason: "sale is over"},
 	}
 }
 
@@ -194,7 +208,7 @@ var samples = map[string]any{
 		Terms: GrantTerms{Scope: "thread", For: Duration(time.Hour), Uses: 3}, Reason: "sale day",
 	},
 	"grant.revoked.v1.json": GrantRevoked{ID: "g1", Reason: "sale is over"},
-	"grant.used.v1.json":    GrantUsed{ID: "g1", ToolCallID: "r7Kq2=1-2", Number: 1, At: sampleTime},
+	"grant.used.v1.json":    GrantUsed{ID: "g1", ToolCallID: "r7Kq2=1-2", Number: 1, At: sampleTime, Grant: sampleGrant()},
 	"timer.set.v1.json": TimerSet{
 		RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Purpose: TimerExpire,
 		At: sampleWeek,

@@ -32,6 +32,14 @@ type OpenAsk struct {
 	Fingerprint    string          `json:"fingerprint"`
 	Allowed        []Decision      `json:"allowed"`
 	Reason         AskReason       `json:"reason"`
+	Approvers      []string        `json:"approvers,omitempty"`
+	NotRequester   bool            `json:"notRequester,omitempty"`
+	Signed         bool            `json:"signed,omitempty"`
+	NoGrant        bool            `json:"noGrant,omitempty"`
+	Quorum         *Quorum         `json:"quorum,omitempty"`
+	EscalatedTo    []string        `json:"escalatedTo,omitempty"`
+	Reminders      int             `json:"reminders,omitempty"`
+	Preview        json.RawMessage `json:"preview,omitempty"`
 	SuspendPayload json.RawMessage `json:"suspendPayload,omitempty"`
 	ResumeSchema   json.RawMessage `json:"resumeSchema,omitempty"`
 	Late           *OutcomeDelayed `json:"late,omitempty"`
@@ -44,7 +52,9 @@ func (a CallHeld) Open() OpenAsk {
 	return OpenAsk{
 		ToolCallID: a.ToolCallID, RunID: a.RunID, Path: a.Path, AgentID: a.AgentID, Round: a.Round, Kind: a.Kind,
 		ToolName: a.ToolName, Title: a.Title, Args: a.Args, Fingerprint: a.Fingerprint, Allowed: a.Allowed,
-		Reason: a.Reason, SuspendPayload: a.SuspendPayload, ResumeSchema: a.ResumeSchema,
+		Reason: a.Reason, Approvers: a.Approvers, NotRequester: a.NotRequester, Signed: a.Signed, NoGrant: a.NoGrant,
+		Quorum: a.Quorum, EscalatedTo: a.EscalatedTo, Reminders: a.Reminders, Preview: a.Preview,
+		SuspendPayload: a.SuspendPayload, ResumeSchema: a.ResumeSchema,
 		AskedAt: a.AskedAt, ExpiresAt: a.ExpiresAt,
 	}
 }

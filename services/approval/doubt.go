@@ -49,8 +49,8 @@ func (s *Service) askAgain(ctx context.Context, r *run, suspend events.Event) er
 	ask.Reason = events.AskReason{Text: "the tool waits for data"}
 	if d.Reason == events.SuspendInDoubt {
 		inDoubt(ask, d.Claim)
-		q.restrict(ask, q.judgement(ctx, f))
 	}
+	q.restrict(ask, q.judgement(ctx, f)) // what must be approved by some is resumed by them
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: suspend}})
 }
 

@@ -224,56 +224,8 @@ func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 		Rule: j.Reason.Rule, Set: j.Reason.Set, Digest: j.Reason.Digest, Text: j.Reason.Text,
 		Error: j.Reason.Error,
 	}
-	expires := q.restrict(a, j)
-	if own := time.Duration(f.tool.Expires); own > 0 && (expires == 0 || own < expires) {
-		expires = own
-	}
-	a.ExpiresAt = q.now.Add(cmp.Or(expires, q.expires))
+	q.restrict(a, j)
 	return a
-}
-
-// restrict says in an ask who may decide it, as the rules want that hold the call, and returns the shortest deadline that
-// they name.
-func (q question) restrict(a *events.CallHeld, j rule.Judgement) time.Duration {
-	var expires time.Duration
-	for _, m := range j.Matches {
-		if m.Action != rule.Ask || m.Set < 0 {
-			continue
-		}
-		set := q.rules.sets[m.Set]
-		r := q.rules.full[set.Name][set.Rules[m.Rule].Name]
-		a.Approvers = both(a.Approvers, r.Approvers)
-		a.NotRequester = a.NotRequester || r.NotRequester
-		a.Signed = a.Signed || r.Signed
-		if r.Expires > 0 && (expires == 0 || time.Duration(r.Expires) < expires) {
-			expires = time.Duration(r.Expires)
-		}
-		if r.OnExpiry != "" {
-			a.OnExpiry = r.OnExpiry
-		}
-	}
-	return expires
-}
-
-// both is who may decide when two rules name who may: only who is named by each. A rule that names nobody leaves it to
-// the other.
-func both(a, b []string) []string {
-	switch {
-	case len(a) == 0:
-		return b
-	case len(b) == 0:
-		return a
-	}
-	all := []string{}
-	for _, name := range a {
-		if slices.Contains(b, name) {
-			all = append(all, name)
-		}
-	}
-	if len(all) == 0 {
-		return []string{"nobody:rules-disagree"}
-	}
-	return all
 }
 
 // ask is what every kind of ask says about its call.
@@ -283,7 +235,8 @@ func (q question) ask(f frozen, kind events.AskKind) *events.CallHeld {
 		ToolCallID: q.call.String(), RunID: q.call.Run, RootRunID: st.RootRunID, Path: st.Path, AgentID: st.AgentID,
 		Round: q.round, Kind: kind, ToolName: q.planned.ToolName, ToolID: f.tool.ID, ToolVersion: f.tool.Version,
 		ToolDigest: f.tool.digest, Title: f.tool.Title, InputSchemaDigest: f.tool.InputSchemaDigest,
-		Effect: f.tool.Effect, Args: f.args, Fingerprint: f.fingerprint, Allowed: kind.Allowed(),
+		Effect: f.tool.Effect, Args: f.args, ArgsSize: len(f.args), ArgsDigest: events.Digest(f.args),
+		Fingerprint: f.fingerprint, Allowed: kind.Allowed(),
 		OnExpiry: cmp.Or(f.tool.OnExpiry, events.OnExpiryDecline), ThreadID: st.ThreadID, ResourceID: st.ResourceID,
 		Attempt: q.attempt, AskedAt: q.now,
 		ExpiresAt: q.now.Add(cmp.Or(time.Duration(f.tool.Expires), q.expires)),

@@ -147,7 +147,7 @@ func suspendedRun(s *events.Snapshot, f Filter) SuspendedRun {
 			Ask: events.AskBrief{
 				ToolCallID: a.ToolCallID, RunID: a.RunID, RootRunID: s.RootRunID, Path: a.Path,
 				AgentID: a.AgentID, Round: a.Round, Kind: a.Kind, Fingerprint: a.Fingerprint, Reason: a.Reason.Text,
-				ExpiresAt: a.ExpiresAt, Allowed: a.Allowed,
+				ExpiresAt: a.ExpiresAt, Allowed: a.Allowed, Approvers: a.Approvers, Quorum: a.Quorum, Preview: a.Preview,
 			},
 		})
 	}
