@@ -397,6 +397,19 @@ func (ns Namespace) AuditTransforms() (from []string, to string) {
 		r + "audit.{{partition(16,1)}}"
 }
 
+// Audit covers every fact of the record.
+func (ns Namespace) Audit() string { return ns.root() + "audit.*" }
+
+// FactOf reports whether the stored subject of a fact, which may be one that nobody should have written, belongs to a run
+// or to one below it. A use of a grant belongs to the run of its call.
+func (ns Namespace) FactOf(run, subject string) bool {
+	if p, err := ParsePlace(subject); err == nil {
+		return p.Run == run || strings.HasPrefix(p.Run, run+"=")
+	}
+	below, ok := strings.CutPrefix(subject, ns.root()+"run."+runToken(run))
+	return ok && below != "" && (below[0] == '.' || below[0] == '=')
+}
+
 // PoolConsumer is the durable that the executors of a pool share.
 func PoolConsumer(pool string) string { return "pool-" + Token(pool) }
 

@@ -26,6 +26,9 @@ type msgGet struct {
 	Seq    uint64 `json:"seq,omitempty"`
 	LastBy string `json:"last_by_subj,omitempty"`
 	NextBy string `json:"next_by_subj,omitempty"` // the first one from Seq on
+
+	// From is the earliest time, in place of Seq. Direct gets alone know it.
+	From *time.Time `json:"start_time,omitempty"`
 }
 
 // storedMsg is a message as its stream holds it.
