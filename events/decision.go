@@ -31,6 +31,7 @@ type DecisionRefused struct {
 	Decision   Decision  `json:"decision,omitempty"`
 	At         time.Time `json:"at"`
 	InboxSeq   uint64    `json:"inboxSeq,omitempty"`
+	Signed     *Signed   `json:"signed,omitempty"` // as it came: that it is signed proves nothing
 	Error
 }
 

@@ -18,6 +18,9 @@ import (
 // lookAgain is how long a decision waits for an ask that cannot be read yet, once.
 const lookAgain = 300 * time.Millisecond
 
+// maxKept bounds what is kept of a refused decision that is signed, which may be as large as a message.
+const maxKept = 64 << 10
+
 // proof is who sent a decision and how that was verified.
 type proof struct {
 	principal string
@@ -167,9 +170,7 @@ func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inb
 		return proof{}, nil, err
 	}
 	who := proof{principal: e.AuthID, authType: def.Auth, groups: def.Groups}
-	if e.Signature.Sig != "" {
-		who.signed = &events.Signed{Payload: string(e.Payload), Subject: d.Subject, Key: e.Signature.Key, Sig: e.Signature.Sig}
-	}
+	who.signed = signed(d)
 	switch def.Auth {
 	case events.AuthKey:
 		if err := keyOf(def).Verify(events.DomainDecision, d.Subject, e.Payload, e.Signature); err != nil {
@@ -188,6 +189,15 @@ func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inb
 		return proof{}, events.Errorf(events.CodeForbidden, "%s is not a known principal", e.AuthID), nil
 	}
 	return who, nil, nil
+}
+
+// signed is a decision with its signature, whatever that is worth; nil when it has none.
+func signed(d jetstream.Delivery) *events.Signed {
+	e := d.Event
+	if e.Signature.Sig == "" {
+		return nil
+	}
+	return &events.Signed{Payload: string(e.Payload), Subject: d.Subject, Key: e.Signature.Key, Sig: e.Signature.Sig}
 }
 
 // principal is how decisions of a principal are verified. One that nobody has defined decides in weir dev only.
@@ -456,6 +466,9 @@ func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.In
 	data := events.DecisionRefused{
 		ToolCallID: call.String(), RunID: call.Run, EventID: id, Principal: in.Principal,
 		Decision: decisionOf(d.Event), At: d.Event.Stored.UTC(), InboxSeq: d.Event.Seq, Error: *why,
+	}
+	if len(d.Event.Payload) <= maxKept {
+		data.Signed = signed(d)
 	}
 	fact, err := s.origin.Fact(s.ns.Beside(call, events.KindRefused, id), data, d.Event)
 	if err != nil {

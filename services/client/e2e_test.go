@@ -512,6 +512,53 @@ func TestB8_22DecisionsAreSignedWithTheKey(t *testing.T) {
 	}
 }
 
+// A refused decision is in the record as it was sent, so that what its sender had signed can be proven later.
+func TestB8_29RefusedDecisionsAreKeptAsTheyWereSent(t *testing.T) {
+	t.Parallel()
+	conn := start(t)
+	serve(t, conn)
+	key, err := jetstream.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := held(t, newClient(t, conn, "bob"), "pay").Asks[0].ToolCallID
+	call, err := events.ParseCallID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice := clientWith(t, conn, client.Config{Principal: "alice", Key: &key})
+	_, err = alice.Approve(t.Context(), id, &client.DecisionOptions{Fingerprint: events.Digest(nil)})
+	wantCode(t, err, events.CodeChanged)
+	subjects, err := conn.Subjects(t.Context(), ns.EveryBeside(events.KindRefused))
+	if err != nil || len(subjects) != 1 {
+		t.Fatalf("refusals %v, %v", subjects, err)
+	}
+	place, err := events.ParsePlace(subjects[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	fact, err := conn.Fact(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, err := events.Data[events.DecisionRefused](fact)
+	if err != nil || refused.Signed == nil {
+		t.Fatalf("refused = %+v, %v: want the decision as it was sent", refused, err)
+	}
+	kept := *refused.Signed
+	public, err := jetstream.ParsePublic(key.Public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sig := events.Signature{Key: kept.Key, Sig: kept.Sig}
+	if err := (events.Keys{key.Public: public}).Verify(events.DomainDecision, kept.Subject, []byte(kept.Payload), sig); err != nil {
+		t.Errorf("%+v: %v", kept, err)
+	}
+	if want := ns.InDecide("alice", call); kept.Subject != want {
+		t.Errorf("subject %s, want %s", kept.Subject, want)
+	}
+}
+
 // Following from a cursor gives the rest, and stops where the caller says.
 func TestB14_24FollowFromACursor(t *testing.T) {
 	t.Parallel()
