@@ -83,6 +83,7 @@ type CallHeld struct {
 	Args              json.RawMessage `json:"args"` // the frozen bytes
 	Fingerprint       string          `json:"fingerprint"`
 	Reason            AskReason       `json:"reason"`
+	Rules             string          `json:"rules,omitempty"` // digest of the rule sets that judged it, all together
 	Allowed           []Decision      `json:"allowed"`
 	SuspendPayload    json.RawMessage `json:"suspendPayload,omitempty"`
 	ResumeSchema      json.RawMessage `json:"resumeSchema,omitempty"`

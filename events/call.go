@@ -55,10 +55,12 @@ func (d CallReleased) Deadline(stored Event) time.Time {
 
 // AllowedBy names what released a call: an answer, or the rules that held no objection.
 type AllowedBy struct {
-	Answer uint64 `json:"answer,omitempty"` // sequence of the answer
-	Rules  string `json:"rules,omitempty"`  // digest of the rule sets
-	Rule   string `json:"rule,omitempty"`
-	Grant  string `json:"grant,omitempty"`
+	Answer    uint64 `json:"answer,omitempty"`    // sequence of the answer
+	Rules     string `json:"rules,omitempty"`     // digest of the rule sets that judged it, all together
+	Rule      string `json:"rule,omitempty"`      // that let it pass, or held it until the answer
+	Set       string `json:"set,omitempty"`       // of that rule
+	SetDigest string `json:"setDigest,omitempty"` // of that set
+	Grant     string `json:"grant,omitempty"`
 }
 
 // Resume wraps resume data, so that any value, null too, is told from none.

@@ -60,6 +60,7 @@ func sampleHeld() CallHeld {
 		Title: "Issue refund", InputSchemaDigest: "sha256:aa31f0", Effect: Effectful, Args: sampleArgs,
 		Fingerprint: "sha256:5f0c9a",
 		Reason:      AskReason{Rule: "refunds-over-500", Set: "default", Digest: "sha256:77e01b", Text: "refunds over 500"},
+		Rules:       "sha256:51a0",
 		Allowed:     AskApproval.Allowed(), Approvers: []string{"group:finance"}, NotRequester: true, Signed: true,
 		Quorum:   &Quorum{Need: 2, Votes: []VoteBrief{{Principal: "bob", Decision: Approve, At: sampleTime}}},
 		OnExpiry: "decline", Preview: json.RawMessage(`{"text":"refund 612.50 EUR to card 4242"}`),
@@ -164,7 +165,9 @@ var samples = map[string]any{
 	"call.released.v1.json": CallReleased{
 		Namespace: DefaultNamespace, RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2",
 		Pool: "billing", ToolID: "issue_refund", ToolVersion: "3", InputSchemaDigest: "sha256:aa31f0", Effect: Effectful,
-		Args: string(sampleArgs), Fingerprint: "sha256:5f0c9a", Follows: 907, AllowedBy: AllowedBy{Answer: 907},
+		Args: string(sampleArgs), Fingerprint: "sha256:5f0c9a", Follows: 907, AllowedBy: AllowedBy{
+			Answer: 907, Rules: "sha256:51a0", Rule: "refunds-over-500", Set: "default", SetDigest: "sha256:77e01b",
+		},
 		ToolName: "issue_refund", AgentID: "support", ThreadID: "thread-9", ResourceID: "user-456",
 		RequestContext: json.RawMessage(`{"tenant":"acme"}`), Resume: &Resume{Data: json.RawMessage("null")},
 		StartBy: sampleTime.Add(5 * time.Minute), Timeout: Duration(5 * time.Minute),

@@ -120,7 +120,7 @@ func (c *Conn) ListNamed(ctx context.Context, kind string) (map[string][]byte, e
 		if errors.Is(err, ErrNotFound) { // deleted
 			return nil
 		}
-		values[i] = e.value
+		values[i] = append([]byte{}, e.value...) // an empty one is there too, and nobody may take it for deleted
 		return err
 	})
 	if err != nil {

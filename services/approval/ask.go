@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/judge"
 	"github.com/weirkeeper/weir/services/internal/rule"
 )
 
@@ -97,7 +98,7 @@ func (s *Service) remember(r *run, step events.Event) error {
 	return nil
 }
 
-func (s *Service) question(r *run, rules *ruleView, call events.CallID, planned events.CallPlanned) question {
+func (s *Service) question(r *run, rules *judge.Rules, call events.CallID, planned events.CallPlanned) question {
 	return question{
 		ns: s.ns, call: call, planned: planned, run: r, rules: rules, judge: rule.NewEvaluator(s.exprs),
 		expires: s.cfg.Expires, now: time.Now().UTC(),

@@ -242,7 +242,7 @@ func (m meeting) judge(e events.Event) (events.CallAnswered, *events.Error) {
 	a := events.CallAnswered{
 		ToolCallID: m.ask.ToolCallID, RunID: m.ask.RunID, Round: m.ask.Round, Decision: req.Decision,
 		Fingerprint: m.ask.Fingerprint, Principal: m.who.principal, AuthType: m.who.authType, At: e.Stored.UTC(),
-		Reason: strings.TrimSpace(req.Reason), EventID: e.ID, InboxSeq: e.Seq, Rules: m.ask.Reason.Digest, Signed: m.who.signed,
+		Reason: strings.TrimSpace(req.Reason), EventID: e.ID, InboxSeq: e.Seq, Rules: m.ask.Rules, Signed: m.who.signed,
 	}
 	switch req.Decision {
 	case events.Edit:

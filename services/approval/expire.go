@@ -61,7 +61,7 @@ func (s *Service) expire(ctx context.Context, fact events.Event, now time.Time) 
 	}
 	data := events.CallAnswered{
 		ToolCallID: ask.ToolCallID, RunID: ask.RunID, Round: ask.Round, Decision: events.Expired,
-		Fingerprint: ask.Fingerprint, AuthType: events.AuthTimer, At: now.UTC(), Reason: "expired", Rules: ask.Reason.Digest,
+		Fingerprint: ask.Fingerprint, AuthType: events.AuthTimer, At: now.UTC(), Reason: "expired", Rules: ask.Rules,
 	}
 	last, ours, err := s.add(ctx, s.ns.Call(call, events.KindAnswer), fact, data)
 	switch {

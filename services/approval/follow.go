@@ -105,7 +105,9 @@ func (s *Service) releaseOf(ctx context.Context, r *run, a answered) (*events.Ca
 		ns: s.ns, call: a.call, round: a.ask.Round, run: r, follows: a.fact.Seq, attempt: a.ask.Attempt,
 		planned: events.CallPlanned{ToolName: a.ask.ToolName}, now: time.Now().UTC(),
 	}
-	rel := q.release(frozen{tool: t, args: a.ask.Args, fingerprint: a.ask.Fingerprint}, events.AllowedBy{Answer: a.fact.Seq})
+	rel := q.release(frozen{tool: t, args: a.ask.Args, fingerprint: a.ask.Fingerprint}, events.AllowedBy{
+		Answer: a.fact.Seq, Rules: a.data.Rules, Rule: a.ask.Reason.Rule, Set: a.ask.Reason.Set, SetDigest: a.ask.Reason.Digest,
+	})
 	switch a.ask.Kind {
 	case events.AskSuspended:
 		rel.Resume, rel.SuspendPayload = a.data.Resume, a.ask.SuspendPayload

@@ -1,17 +1,16 @@
 package approval
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/internal/judge"
 	"github.com/weirkeeper/weir/services/internal/rule"
 )
 
@@ -23,7 +22,7 @@ type question struct {
 	planned events.CallPlanned
 	edited  json.RawMessage // arguments in place of the model's; nil when nobody edited
 	run     *run
-	rules   *ruleView
+	rules   *judge.Rules
 	judge   *rule.Evaluator
 	expires time.Duration // of asks for which neither rule nor tool says so
 	follows uint64        // sequence of the fact that go or ask will follow
@@ -55,7 +54,9 @@ func (q question) decide(ctx context.Context) ruling {
 	j := q.judgement(ctx, f)
 	switch j.Action {
 	case rule.Allow:
-		by := events.AllowedBy{Rules: q.rules.digest, Rule: j.Reason.Rule, Answer: q.follows}
+		by := events.AllowedBy{
+			Rules: q.rules.Digest(), Rule: j.Reason.Rule, Set: j.Reason.Set, SetDigest: j.Reason.Digest, Answer: q.follows,
+		}
 		r := q.release(f, by)
 		return ruling{released: &r}
 	case rule.Block:
@@ -138,70 +139,23 @@ func (q question) result(o events.Outcome, more ...func(*events.CallFinished)) *
 	return d
 }
 
-// judgement joins what the tool, the run and the operators' rule sets say. What cannot be evaluated holds.
+// judgement is what the tool, the run and the operators' rule sets say about a call.
 func (q question) judgement(ctx context.Context, f frozen) rule.Judgement {
-	tool, run := requirement(f.tool.RequireApproval), requirement(q.run.requireToolApproval())
-	if f.tool.Source.Kind == "client" {
-		run = rule.Requirement{}
-	}
-	if tool.When == "" && run.When == "" && len(q.rules.sets) == 0 {
-		return q.judge.Require(ctx, tool, run, rule.Input{})
-	}
-	in, err := q.input(f)
-	if err != nil {
-		reason := rule.Reason{Rule: "arguments", Text: "the arguments cannot be given to rules", Error: err.Error()}
-		return rule.Judgement{Action: rule.Ask, Reason: reason}
-	}
-	return rule.Strictest(q.judge.Judge(ctx, q.rules.sets, in), q.judge.Require(ctx, tool, run, in))
-}
-
-func requirement(a *events.Approval) rule.Requirement {
-	switch {
-	case a == nil:
-		return rule.Requirement{}
-	case a.When != "":
-		return rule.Requirement{When: a.When}
-	}
-	return rule.Requirement{Fixed: &a.Always}
-}
-
-// input is what expressions see.
-func (q question) input(f frozen) (rule.Input, error) {
-	args, err := exactJSON(f.args)
-	if err != nil {
-		return rule.Input{}, err
-	}
-	given, err := exactJSON(q.run.start.RequestContext)
-	if err != nil {
-		return rule.Input{}, err
-	}
 	st := q.run.start
-	return rule.Input{
-		Tool: map[string]any{
-			"id": f.tool.ID, "name": q.planned.ToolName, "version": f.tool.Version,
-			"effect": string(f.tool.Effect), "source": map[string]any{
-				"kind":   f.tool.Source.Kind,
-				"server": f.tool.Source.Server, "name": f.tool.Source.Name,
-			},
-		},
-		Args:    args,
-		Agent:   map[string]any{"id": st.AgentID},
-		Run:     map[string]any{"id": st.RunID, "thread": st.ThreadID, "resource": st.ResourceID, "requester": st.Requester},
-		Context: given,
-	}, nil
+	return q.rules.Judge(ctx, q.judge, judge.Call{
+		Tool: f.tool.Manifest, ToolName: q.planned.ToolName, Args: f.args, Context: st.RequestContext, AgentID: st.AgentID,
+		Run:                 judge.Run{ID: st.RunID, Thread: st.ThreadID, Resource: st.ResourceID, Requester: st.Requester},
+		RequireToolApproval: q.run.requireToolApproval(),
+	})
 }
 
-func exactJSON(raw json.RawMessage) (any, error) {
-	if len(raw) == 0 {
-		return map[string]any{}, nil
+// restrict says in an ask who may decide it, how and until when.
+func (q question) restrict(a *events.CallHeld, j rule.Judgement) {
+	d := judge.Deadline{Default: q.expires}
+	if t := q.run.tools[a.ToolName]; t != nil {
+		d.Tool = time.Duration(t.Expires)
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return nil, errors.New("they are not JSON")
-	}
-	return v, nil
+	q.rules.Restrict(a, j, d)
 }
 
 // release is the permission to run exactly these bytes.
@@ -220,10 +174,7 @@ func (q question) release(f frozen, by events.AllowedBy) events.CallReleased {
 // hold is the question to people about these bytes.
 func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 	a := q.ask(f, events.AskApproval)
-	a.Reason = events.AskReason{
-		Rule: j.Reason.Rule, Set: j.Reason.Set, Digest: j.Reason.Digest, Text: j.Reason.Text,
-		Error: j.Reason.Error,
-	}
+	a.Reason = judge.Reason(j.Reason)
 	q.restrict(a, j)
 	return a
 }

@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
-	"github.com/weirkeeper/weir/services/internal/rule"
+	"github.com/weirkeeper/weir/services/internal/judge"
 )
 
 // run is what the gate knows of a run and what never changes while it lasts: where it began, and the definitions that
@@ -152,11 +151,11 @@ const ruleAge = 500 * time.Millisecond
 // ruleBook holds the operators' rule sets as they were last read.
 type ruleBook struct {
 	mu   sync.Mutex
-	view *ruleView
+	view *judge.Rules
 	read time.Time
 }
 
-func (b *ruleBook) fresh() *ruleView {
+func (b *ruleBook) fresh() *judge.Rules {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.view == nil || time.Since(b.read) > ruleAge {
@@ -165,14 +164,14 @@ func (b *ruleBook) fresh() *ruleView {
 	return b.view
 }
 
-func (b *ruleBook) keep(v *ruleView, read time.Time) {
+func (b *ruleBook) keep(v *judge.Rules, read time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.view, b.read = v, read
 }
 
 // rulesNow are the rule sets in force and their digest. An error means that nothing may be let through.
-func (s *Service) rulesNow(ctx context.Context) (*ruleView, error) {
+func (s *Service) rulesNow(ctx context.Context) (*judge.Rules, error) {
 	if v := s.rules.fresh(); v != nil {
 		return v, nil
 	}
@@ -181,42 +180,10 @@ func (s *Service) rulesNow(ctx context.Context) (*ruleView, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read rules: %w", err)
 	}
-	v, err := viewOf(named)
+	v, err := judge.Read(named)
 	if err != nil {
 		return nil, err // nothing passes until somebody applies rules that can be read
 	}
 	s.rules.keep(v, read)
-	return v, nil
-}
-
-// ruleView is one reading of the rule sets.
-type ruleView struct {
-	sets   []rule.Set
-	full   map[string]map[string]events.Rule
-	digest string
-}
-
-// viewOf reads stored sets. They are judged in the order of their names, so that every gate finds the same reason.
-func viewOf(named map[string][]byte) (*ruleView, error) {
-	v := &ruleView{full: map[string]map[string]events.Rule{}}
-	var all []byte
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		var set events.RuleSet
-		if err := json.Unmarshal(named[name], &set); err != nil {
-			return nil, fmt.Errorf("rule set %s: %w", name, err)
-		}
-		all = append(append(all, named[name]...), 0)
-		v.full[set.Name] = map[string]events.Rule{}
-		out := rule.Set{Name: set.Name, Digest: events.Digest(named[name])}
-		for _, r := range set.Rules {
-			v.full[set.Name][r.Name] = r
-			out.Rules = append(out.Rules, rule.Rule{
-				Name: r.Name, Tools: r.Tools, Agents: r.Agents, When: r.When,
-				Action: rule.Action(r.Action), Reason: r.Reason,
-			})
-		}
-		v.sets = append(v.sets, out)
-	}
-	v.digest = events.Digest(all)
 	return v, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/judge"
 	"github.com/weirkeeper/weir/services/internal/rule"
 	"github.com/weirkeeper/weir/services/internal/story"
 )
@@ -31,7 +32,7 @@ func TestStories(t *testing.T) {
 		n.calls(s.File("calls"))
 		n.change(s.File("ask.json"))
 		n.decisions(s.File("decisions"))
-		return n.out.String()
+		return strings.ReplaceAll(n.out.String(), n.rules.Digest(), "sha256:rules")
 	})
 }
 
@@ -44,7 +45,7 @@ var began = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 type narrator struct {
 	t     *testing.T
 	run   *run
-	rules *ruleView
+	rules *judge.Rules
 	judge *rule.Evaluator
 	held  *events.CallHeld // the first call that is held
 	out   strings.Builder
@@ -69,9 +70,8 @@ func newNarrator(t *testing.T, s story.Story) *narrator {
 		named[set.Name] = raw
 	}
 	var err error
-	n.rules, err = viewOf(named)
+	n.rules, err = judge.Read(named)
 	n.must(err)
-	n.rules.digest = "sha256:rules"
 	n.start(s.File("request.json"), events.Token(cmp.Or(strings.TrimSpace(string(s.File("requester"))), "bob")))
 	return n
 }

@@ -46,7 +46,7 @@ var ours = map[string][]string{
 		"services/internal/lru", "services/internal/rule", "services/internal/service", "services/internal/telemetry",
 	},
 	"services/approval": {
-		"events", "jetstream", "services/internal/jq", "services/internal/lru",
+		"events", "jetstream", "services/internal/jq", "services/internal/judge", "services/internal/lru",
 		"services/internal/rule", "services/internal/service", "services/internal/telemetry",
 	},
 	"services/toolexecutor": {
@@ -71,6 +71,7 @@ var ours = map[string][]string{
 	"services/internal/egress":    {},
 	"services/internal/imports":   {},
 	"services/internal/jq":        {},
+	"services/internal/judge":     {"events", "services/internal/rule"}, // the gate's judgement, for tests of rules too
 	"services/internal/lru":       {},
 	"services/internal/rule":      {},
 	"services/internal/service":   {},

@@ -1,4 +1,4 @@
-package approval
+package judge
 
 import (
 	"cmp"
@@ -9,55 +9,57 @@ import (
 	"github.com/weirkeeper/weir/services/internal/rule"
 )
 
-// restrict says in an ask who may decide it, how, until when and what comes if nobody does, as the rules want that hold
+// Deadline is how long an ask waits when no rule that holds it says so.
+type Deadline struct {
+	Tool    time.Duration // zero: the tool does not say
+	Default time.Duration
+}
+
+// Restrict says in an ask who may decide it, how, until when and what comes if nobody does, as the rules want that hold
 // the call. Where several hold it, all of them must be content: the strictest of each counts.
-func (q question) restrict(a *events.CallHeld, j rule.Judgement) {
-	holding := q.holding(j)
+func (r *Rules) Restrict(a *events.CallHeld, j rule.Judgement, d Deadline) {
+	a.Rules = r.digest
+	holding := r.holding(j)
 	var expires time.Duration
-	for _, r := range holding {
-		a.Approvers = both(a.Approvers, r.Approvers)
-		a.NotRequester = a.NotRequester || r.NotRequester
-		a.Signed = a.Signed || r.Signed
-		a.NoGrant = a.NoGrant || r.Grants != nil && !*r.Grants || r.Quorum > 1
-		a.Allowed = narrow(a.Allowed, r.Decisions)
-		if r.Quorum > 1 && (a.Quorum == nil || r.Quorum > a.Quorum.Need) {
-			a.Quorum = &events.Quorum{Need: r.Quorum}
+	for _, h := range holding {
+		a.Approvers = both(a.Approvers, h.Approvers)
+		a.NotRequester = a.NotRequester || h.NotRequester
+		a.Signed = a.Signed || h.Signed
+		a.NoGrant = a.NoGrant || h.Grants != nil && !*h.Grants || h.Quorum > 1
+		a.Allowed = narrow(a.Allowed, h.Decisions)
+		if h.Quorum > 1 && (a.Quorum == nil || h.Quorum > a.Quorum.Need) {
+			a.Quorum = &events.Quorum{Need: h.Quorum}
 		}
-		expires = shortest(expires, time.Duration(r.Expires))
-		a.Remind = events.Duration(shortest(time.Duration(a.Remind), time.Duration(r.Remind)))
-		if r.OnExpiry != "" {
-			a.OnExpiry = r.OnExpiry
+		expires = shortest(expires, time.Duration(h.Expires))
+		a.Remind = events.Duration(shortest(time.Duration(a.Remind), time.Duration(h.Remind)))
+		if h.OnExpiry != "" {
+			a.OnExpiry = h.OnExpiry
 		}
 	}
-	q.deadline(a, expires)
-	a.Escalate = stages(holding, q.now)
+	a.ExpiresAt = a.AskedAt.Add(cmp.Or(shortest(d.Tool, expires), d.Default))
+	a.Escalate = stages(holding, a.AskedAt)
 	if a.OnExpiry == events.OnExpiryEscalate && len(a.Escalate) == 0 {
 		a.OnExpiry = events.OnExpiryDecline
 	}
 	if a.OnExpiry == events.OnExpiryEscalate {
-		a.Wait = events.Duration(a.ExpiresAt.Sub(q.now))
+		a.Wait = events.Duration(a.ExpiresAt.Sub(a.AskedAt))
 	}
 }
 
 // holding are the operators' rules that hold a call.
-func (q question) holding(j rule.Judgement) []events.Rule {
+func (r *Rules) holding(j rule.Judgement) []events.Rule {
 	var rules []events.Rule
 	for _, m := range j.Matches {
 		if m.Action == rule.Ask && m.Set >= 0 {
-			set := q.rules.sets[m.Set]
-			rules = append(rules, q.rules.full[set.Name][set.Rules[m.Rule].Name])
+			rules = append(rules, r.full[m.Set][m.Rule])
 		}
 	}
 	return rules
 }
 
-// deadline is that of the tool or of the rules, whichever comes first.
-func (q question) deadline(a *events.CallHeld, byRules time.Duration) {
-	var own time.Duration
-	if t := q.run.tools[a.ToolName]; t != nil {
-		own = time.Duration(t.Expires)
-	}
-	a.ExpiresAt = q.now.Add(cmp.Or(shortest(own, byRules), q.expires))
+// Reason is the reason of a judgement as an ask shows it.
+func Reason(r rule.Reason) events.AskReason {
+	return events.AskReason{Rule: r.Rule, Set: r.Set, Digest: r.Digest, Text: r.Text, Error: r.Error}
 }
 
 // shortest is the shorter of two spans; 0 is none.

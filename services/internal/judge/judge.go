@@ -1,0 +1,192 @@
+// Package judge is the gate's judgement of a call as a function: what the tool, the run and the operators' rule sets say
+// about it, and how people may decide what they hold. The gate calls it for every call; tests of rules, and comparisons
+// of rules with what has happened, call the same code, so what they tell is what the gate will do.
+//
+//	rules, err := judge.Read(stored)                       // rule sets by name, as the registry holds them
+//	j := rules.Judge(ctx, evaluator, judge.Call{…})        // allow, ask or block, and why
+//	rules.Restrict(&ask, j, toolExpires, defaultExpires)   // who may decide it, how, and until when
+//
+// It is pure: the same rules and the same call give the same answer in every process. What cannot be evaluated holds.
+package judge
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/internal/rule"
+)
+
+// Rules is one reading of the operators' rule sets. It is immutable and safe for concurrent use.
+type Rules struct {
+	sets   []rule.Set
+	full   [][]events.Rule // by set and place, as sets
+	digest string
+}
+
+// Read reads stored sets by the names under which they are stored. They are judged in the order of these, so that every
+// gate finds the same reason. A set that cannot be read, or that says what this version does not understand, is an
+// error: who ignored a word of a rule would let pass what it forbids.
+func Read(stored map[string][]byte) (*Rules, error) {
+	r := &Rules{}
+	var all []byte
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
+		set, err := readSet(stored[name])
+		if err != nil {
+			return nil, fmt.Errorf("rule set %s: %w", name, err)
+		}
+		all = append(append(all, stored[name]...), 0)
+		r.add(set, events.Digest(stored[name]))
+	}
+	r.digest = events.Digest(all)
+	return r, nil
+}
+
+func readSet(raw []byte) (set events.RuleSet, err error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&set); err != nil {
+		return set, err
+	}
+	if dec.More() || set.Name == "" {
+		return set, errors.New("not a rule set")
+	}
+	return set, nil
+}
+
+func (r *Rules) add(set events.RuleSet, digest string) {
+	out := rule.Set{Name: set.Name, Digest: digest}
+	for _, one := range set.Rules {
+		out.Rules = append(out.Rules, rule.Rule{
+			Name: one.Name, Tools: one.Tools, Agents: one.Agents, When: one.When,
+			Action: rule.Action(one.Action), Reason: one.Reason,
+		})
+	}
+	r.sets, r.full = append(r.sets, out), append(r.full, set.Rules)
+}
+
+// Digest is that of all sets together: facts name by it the rules that judged them.
+func (r *Rules) Digest() string { return r.digest }
+
+// Set is a rule set in force.
+type Set struct {
+	events.RuleSet
+
+	Digest string
+}
+
+// Sets are the rule sets in the order in which they are judged.
+func (r *Rules) Sets() []Set {
+	list := make([]Set, len(r.sets))
+	for i, s := range r.sets {
+		list[i] = Set{events.RuleSet{Name: s.Name, Rules: r.full[i]}, s.Digest}
+	}
+	return list
+}
+
+// Call is all that a judgement rests on.
+type Call struct {
+	Tool     events.Manifest // as the run is pinned to it
+	ToolName string          // the key under which the agent holds it
+	Args     json.RawMessage // frozen
+	Context  json.RawMessage // of the request; an object or nothing
+	AgentID  string
+	Run      Run
+	// RequireToolApproval is what the run asks for: the request's word, else the agent's.
+	RequireToolApproval *events.Approval
+}
+
+// Run is what expressions see of a run.
+type Run struct{ ID, Thread, Resource, Requester string }
+
+// Judge joins what the tool, the run and the operators' rule sets say. What cannot be evaluated holds.
+func (r *Rules) Judge(ctx context.Context, e *rule.Evaluator, c Call) rule.Judgement {
+	tool, run := requirement(c.Tool.RequireApproval), requirement(c.RequireToolApproval)
+	if c.Tool.Source.Kind == "client" { // it waits for its client anyway
+		run = rule.Requirement{}
+	}
+	if tool.When == "" && run.When == "" && len(r.sets) == 0 {
+		return e.Require(ctx, tool, run, rule.Input{})
+	}
+	in, err := c.input()
+	if err != nil {
+		m := rule.Match{Set: -1, Rule: -1, Action: rule.Ask, Reason: rule.Reason{
+			Rule: "arguments", Text: "the arguments cannot be given to rules", Error: err.Error(),
+		}}
+		return rule.Judgement{Action: m.Action, Reason: m.Reason, Matches: []rule.Match{m}}
+	}
+	return rule.Strictest(e.Judge(ctx, r.sets, in), e.Require(ctx, tool, run, in))
+}
+
+func requirement(a *events.Approval) rule.Requirement {
+	switch {
+	case a == nil:
+		return rule.Requirement{}
+	case a.When != "":
+		return rule.Requirement{When: a.When}
+	}
+	return rule.Requirement{Fixed: &a.Always}
+}
+
+// input is what expressions see.
+func (c Call) input() (rule.Input, error) {
+	args, err := exact(c.Args)
+	if err != nil {
+		return rule.Input{}, err
+	}
+	given, err := exact(c.Context)
+	if err != nil {
+		return rule.Input{}, err
+	}
+	t := c.Tool
+	tool := map[string]any{
+		"id": t.ID, "name": c.ToolName, "version": t.Version, "effect": string(t.Effect),
+		"source": map[string]any{"kind": t.Source.Kind, "server": t.Source.Server, "name": t.Source.Name},
+	}
+	if a := annotations(t.MCP); a != nil {
+		tool["annotations"] = a
+	}
+	return rule.Input{
+		Tool: tool, Args: args, Context: given,
+		Agent: map[string]any{"id": c.AgentID},
+		Run: map[string]any{
+			"id": c.Run.ID, "thread": c.Run.Thread, "resource": c.Run.Resource, "requester": c.Run.Requester,
+		},
+	}, nil
+}
+
+// annotations are what a tool claims about itself in its manifest, mcp.annotations. What is there and cannot be read is
+// given as it is, and so fails every expression that reads it.
+func annotations(mcp json.RawMessage) any {
+	if len(mcp) == 0 || string(mcp) == "null" {
+		return nil
+	}
+	v, err := exact(mcp)
+	if err != nil {
+		return "unreadable"
+	}
+	all, ok := v.(map[string]any)
+	if !ok {
+		return "unreadable"
+	}
+	return all["annotations"]
+}
+
+// exact decodes JSON without rounding its numbers. Nothing is an empty object.
+func exact(raw json.RawMessage) (any, error) {
+	if len(raw) == 0 {
+		return map[string]any{}, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, errors.New("they are not JSON")
+	}
+	return v, nil
+}
