@@ -125,7 +125,7 @@ var Catalog = []Row{
 	}),
 	row[DecisionRequested](Row{
 		Type: "decision.requested", Subject: "in.decide.<principal>.<run>.<c>", Stream: StreamInbox, Domain: DomainDecision,
-		By: "people, programs", For: "gate", Means: "somebody decides a held call",
+		By: "people, programs, planner", For: "gate", Means: "somebody decides a held call",
 	}),
 	row[DecisionRefused](Row{
 		Type: "decision.refused", Subject: "run.<run>.refused.<c>.<event>", Stream: StreamRuns,

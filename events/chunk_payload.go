@@ -11,6 +11,9 @@ import (
 type StartPayload struct {
 	ID        string `json:"id"` // the agent's
 	MessageID string `json:"messageId"`
+	// MayResume are suspended runs of the thread, the oldest question first: the message may turn out to answer them, and
+	// then one of them goes on in place of this run.
+	MayResume []string `json:"mayResume,omitempty"`
 }
 
 // StepStartPayload begins a model turn (step-start).
@@ -111,6 +114,8 @@ type FinishOutput struct {
 type FinishMetadata struct {
 	Attempt int `json:"attempt,omitempty"` // the attempt of the last turn that counts
 	Step    int `json:"step,omitempty"`
+	// Resumes are the runs that go on in place of this one; the reason is "resumed".
+	Resumes []string `json:"resumes,omitempty"`
 }
 
 // ErrorPayload says why a run failed (error).
@@ -153,6 +158,11 @@ type ToolOutputPayload struct {
 // StartChunk begins a run.
 func StartChunk(run, agentID, messageID string) Chunk {
 	return NewChunk(run, ChunkStart, StartPayload{ID: agentID, MessageID: messageID})
+}
+
+// ResumingChunk begins a run whose message may be what suspended runs of its thread wait for.
+func ResumingChunk(run, agentID, messageID string, mayResume []string) Chunk {
+	return NewChunk(run, ChunkStart, StartPayload{ID: agentID, MessageID: messageID, MayResume: mayResume})
 }
 
 // StepStartChunk begins a model turn.
@@ -336,7 +346,7 @@ func EndChunks(e RunEnded, id string) []Chunk {
 	p := FinishPayload{
 		MessageID: e.MessageID, StepResult: StepResult{Reason: e.FinishReason, Limit: e.Limit},
 		Output:   FinishOutput{ToolCalls: []ToolCallPayload{}, Usage: e.Usage},
-		Metadata: FinishMetadata{Attempt: e.Attempt, Step: e.Step},
+		Metadata: FinishMetadata{Attempt: e.Attempt, Step: e.Step, Resumes: e.Resumes},
 	}
 	if e.Message != nil {
 		p.Output.Text = e.Message.Text()

@@ -1,7 +1,9 @@
 package events
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"strconv"
 	"time"
 )
 
@@ -19,6 +21,19 @@ type DecisionRequested struct {
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
 	Grant       *GrantTerms     `json:"grant,omitempty"`
 	Groups      []string        `json:"groups,omitempty"` // counts only when a gateway signed
+
+	// Of decisions of the planner's automatic resume alone (=auto): the token of the principal whose message holds the data,
+	// and the run that the message started. The log must bear out both.
+	OnBehalfOf string `json:"onBehalfOf,omitempty"`
+	FromRun    string `json:"fromRun,omitempty"`
+}
+
+// AutoResumeID is the id of the decision that the message of a run brings to a suspended call. It is made of what it is
+// about (a UUIDv8 of its digest), so a decision that is sent again is the same decision.
+func AutoResumeID(run, toolCallID string, round int) string {
+	sum := sha256.Sum256([]byte("weir.auto_resume.v1\x00" + run + "\x00" + toolCallID + "\x00" + strconv.Itoa(round)))
+	u := [16]byte(sum[:16])
+	return uuid(u, 8)
 }
 
 // DecisionRefused says why a decision did not count: as a fact beside the chain, and as a note to its sender

@@ -72,7 +72,12 @@ func NewID(now time.Time) string {
 	_, _ = rand.Read(u[6:])                                         // never fails
 	binary.BigEndian.PutUint32(u[0:4], uint32(now.UnixMilli()>>16)) //nolint:gosec // the upper 32 of 48 bits
 	binary.BigEndian.PutUint16(u[4:6], uint16(now.UnixMilli()))     //nolint:gosec // the lower 16 of 48 bits
-	u[6] = u[6]&0x0f | 0x70
+	return uuid(u, 7)
+}
+
+// uuid is the text of a UUID of this version.
+func uuid(u [16]byte, version byte) string {
+	u[6] = u[6]&0x0f | version<<4
 	u[8] = u[8]&0x3f | 0x80
 	var s [36]byte
 	hex.Encode(s[0:8], u[0:4])

@@ -100,6 +100,9 @@ type AgentDef struct {
 	Limits              *Limits           `json:"limits,omitempty"`
 	ModelSettings       json.RawMessage   `json:"modelSettings,omitempty"`
 	ProviderOptions     json.RawMessage   `json:"providerOptions,omitempty"`
+
+	// AutoResumeSuspendedTools lets messages of a thread answer what suspended tools of its earlier runs wait for.
+	AutoResumeSuspendedTools bool `json:"autoResumeSuspendedTools,omitempty"`
 }
 
 // RuleAction is what a rule does with a call that it matches.

@@ -23,6 +23,10 @@ type RunRequested struct {
 	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
 	Limits              *Limits         `json:"limits,omitempty"`
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
+
+	// AutoResumeSuspendedTools lets the message answer what suspended tools of the thread wait for, and lets later messages
+	// answer tools of this run; null: as the agent says.
+	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`
 }
 
 // Same reports whether two requests say the same, in whatever form they were written. A run id is used once, and only the
@@ -118,6 +122,9 @@ type RunEnded struct {
 	Usage        Usage        `json:"usage"`
 	Error        *Error       `json:"error,omitempty"`
 	Cancel       *CancelCause `json:"cancel,omitempty"`
+
+	// Resumes are the runs that go on in place of this one: its message was what their suspended tools waited for.
+	Resumes []string `json:"resumes,omitempty"`
 }
 
 // CancelCause names whose cancel closed a call or a run, and the end that is due.

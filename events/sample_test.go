@@ -41,6 +41,7 @@ func sampleRequest() RunRequested {
 		Instructions: new("Be brief."), Model: "openai/gpt-5", ToolChoice: "auto",
 		ActiveTools: &[]string{"lookup_order", "issue_refund"}, RequireToolApproval: &Approval{When: "args.amount > 100.0"},
 		Limits: &Limits{Steps: 5, Tokens: 50000, Time: Duration(time.Hour)}, Metadata: json.RawMessage(`{"source":"web"}`),
+		AutoResumeSuspendedTools: new(true),
 	}
 }
 
@@ -92,6 +93,7 @@ func sampleState() State {
 		Options: Options{
 			Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice, ActiveTools: r.ActiveTools,
 			RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
+			AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
 		},
 		RequestContext: r.RequestContext, TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		MainSeq: 901, Step: 1, Counters: Counters{Usage: sampleUsage, Active: Duration(640 * time.Millisecond)},

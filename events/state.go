@@ -32,6 +32,9 @@ type State struct {
 	Messages []Message   `json:"messages"` // what a model has seen and said, the results of the current step excepted
 	Calls    []CallState `json:"calls"`    // of the current step, in order
 
+	// AutoResume is what the first step found out instead of speaking, when it did.
+	AutoResume *AutoResume `json:"autoResume,omitempty"`
+
 	SettledAt time.Time  `json:"settledAt,omitzero"` // when the last result of the current step was stored
 	Carries   int        `json:"carries,omitempty"`
 	Ended     RunOutcome `json:"ended,omitempty"`
@@ -48,6 +51,17 @@ type Options struct {
 	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
 	Limits              *Limits         `json:"limits,omitempty"`
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
+
+	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`
+}
+
+// AutoResumes reports whether messages may answer suspended tools of the run's thread: the request's word, else that of
+// the agent.
+func (o Options) AutoResumes(agent AgentDef) bool {
+	if o.AutoResumeSuspendedTools != nil {
+		return *o.AutoResumeSuspendedTools
+	}
+	return agent.AutoResumeSuspendedTools
 }
 
 // Counters are what limits are compared with.
@@ -143,7 +157,7 @@ func StateOf(d RunStarted, e Event) *State {
 		Options: Options{
 			ToolID: r.ToolID, Args: r.Args, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 			ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits,
-			Metadata: r.Metadata,
+			Metadata: r.Metadata, AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
 		},
 		RequestContext: r.RequestContext, TraceParent: e.TraceParent,
 		MainSeq: e.Seq, Messages: slices.Clone([]Message(r.Messages)), Calls: []CallState{},
@@ -195,6 +209,10 @@ func (s *State) ApplyStep(d StepFinished, e Event) error {
 	s.Step, s.MainSeq, s.Final = d.Step, e.Seq, d.Final
 	s.Counters.Usage = s.Counters.Usage.Add(d.Usage)
 	s.Counters.Active += d.Active
+	if d.AutoResume != nil {
+		s.AutoResume = d.AutoResume
+		return nil // nothing of the conversation
+	}
 	msg := Message{ID: d.MessageID, Role: RoleAssistant, Parts: slices.Clone(d.Message.Parts)}
 	for i, c := range d.Calls {
 		msg.Parts = append(msg.Parts, Part{
@@ -244,6 +262,14 @@ func (s *State) applyResult(e Event) error {
 // Settled reports whether every call of the current step has its result.
 func (s *State) Settled() bool {
 	return !slices.ContainsFunc(s.Calls, func(c CallState) bool { return c.State != CallSettled })
+}
+
+// Turns are the model turns of the conversation so far: steps without the one that only looked for answers.
+func (s *State) Turns() int {
+	if s.AutoResume != nil {
+		return s.Step - 1
+	}
+	return s.Step
 }
 
 // Open are the tokens of the calls of the current step that have no result yet.
@@ -322,6 +348,11 @@ func (s *State) Size() int {
 			if p.Output != nil {
 				size += len(p.Output.Value)
 			}
+		}
+	}
+	if s.AutoResume != nil {
+		for _, a := range s.AutoResume.Answers {
+			size += 256 + len(a.ResumeData)
 		}
 	}
 	for _, c := range s.Calls {

@@ -1,5 +1,7 @@
 package events
 
+import "encoding/json"
+
 // StepFinished is one model turn: its message and the calls it asked for (step.finished on main.step.<n>).
 type StepFinished struct {
 	RunID        string        `json:"runId"`
@@ -14,6 +16,24 @@ type StepFinished struct {
 	Active       Duration      `json:"active,omitempty"` // time that the model took
 	// Final says that the run ends once these calls have their results, and by which limit.
 	Final string `json:"final,omitempty"`
+	// AutoResume marks a turn that is none of the conversation: it has no calls and its message is empty.
+	AutoResume *AutoResume `json:"autoResume,omitempty"`
+}
+
+// AutoResume is what a model found when it was asked whether the message of a run answers what suspended tools of the same
+// thread wait for. The answers are what it may decide: a gate takes no other in the name of the sender.
+type AutoResume struct {
+	Asked   []string     `json:"asked"`            // toolCallIds of the calls that it was asked about
+	Answers []AutoAnswer `json:"answers"`          // at most one for each of them
+	Reason  string       `json:"reason,omitempty"` // why there are none
+}
+
+// AutoAnswer is the data that a message holds for one suspended call.
+type AutoAnswer struct {
+	ToolCallID  string          `json:"toolCallId"`
+	Round       int             `json:"round"`
+	Fingerprint string          `json:"fingerprint"`
+	ResumeData  json.RawMessage `json:"resumeData"`
 }
 
 // CallPlanned is a call as the model asked for it.

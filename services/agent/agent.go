@@ -38,6 +38,10 @@ type Agent struct {
 
 	ModelSettings   json.RawMessage // an object, such as {"temperature": 0}
 	ProviderOptions json.RawMessage // an object by provider
+
+	// AutoResumeSuspendedTools lets the next message of a thread answer what a suspended tool of an earlier run of this agent
+	// waits for: when it does, that run goes on, and no other begins. Default: suspended tools wait to be resumed.
+	AutoResumeSuspendedTools bool
 }
 
 // Def is the agent as data, as the registry holds it. An agent that is defined wrongly gives an error with the code
@@ -47,7 +51,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		ID: a.ID, Name: a.Name, Description: a.Description, Instructions: a.Instructions, Model: a.Model,
 		Tools: a.toolIDs(), Agents: a.agentIDs(), Workflows: maps.Clone(a.Workflows), ToolChoice: a.ToolChoice,
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
-		ProviderOptions: a.ProviderOptions,
+		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools,
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)

@@ -20,6 +20,7 @@ func TestB13_19Def(t *testing.T) {
 	a.Name, a.Description, a.Instructions = "A", "does", "be kind"
 	a.Workflows = map[string]string{"w": "nightly"}
 	a.ToolChoice, a.ActiveTools, a.RequireToolApproval = "tool:echo", []string{}, Always()
+	a.AutoResumeSuspendedTools = true
 	a.ModelSettings, a.ProviderOptions = json.RawMessage(`{"temperature":0}`), json.RawMessage(`{"openai":{}}`)
 	a.Limits = events.Limits{Tokens: 9}
 	got, err := a.Def()
@@ -31,6 +32,7 @@ func TestB13_19Def(t *testing.T) {
 		Tools: map[string]string{"echo": "echo"}, Workflows: map[string]string{"w": "nightly"}, ToolChoice: "tool:echo",
 		ActiveTools: &[]string{}, RequireToolApproval: &events.Approval{Always: true}, Limits: &events.Limits{Tokens: 9},
 		ModelSettings: a.ModelSettings, ProviderOptions: a.ProviderOptions,
+		AutoResumeSuspendedTools: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

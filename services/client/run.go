@@ -32,6 +32,11 @@ type Request struct {
 	RequireToolApproval *events.Approval // of every call
 	Limits              *events.Limits   // tighter than the agent's
 	Metadata            json.RawMessage  // kept with the run
+
+	// AutoResumeSuspendedTools lets the message answer what suspended tools of the same agent, thread and resource wait for,
+	// and lets later messages answer tools of this run; nil: as the agent says. When the message is such an answer, the
+	// earlier run goes on, and this one ends with the finish reason "resumed". It needs a ThreadID.
+	AutoResumeSuspendedTools *bool
 }
 
 func (r Request) data(runID string) (events.RunRequested, error) {
@@ -52,6 +57,7 @@ func (r Request) data(runID string) (events.RunRequested, error) {
 		AgentID: r.Agent, Messages: messages, RunID: runID, ThreadID: r.ThreadID, ResourceID: r.ResourceID,
 		RequestContext: r.Context, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 		ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
+		AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
 	}, nil
 }
 

@@ -15,7 +15,7 @@ import (
 
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
-	"modelSettings", "providerOptions",
+	"modelSettings", "providerOptions", "autoResumeSuspendedTools",
 }
 
 // readAgents reads the section agents and returns where each is written.
@@ -28,6 +28,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) []objec
 			Model: a.text("model"), ToolIDs: a.tools(), RequireToolApproval: a.approval("requireToolApproval"),
 			Limits: a.limits(), ToolChoice: a.text("toolChoice"), ActiveTools: a.texts("activeTools"),
 			ModelSettings: a.jsonObject("modelSettings"), ProviderOptions: a.jsonObject("providerOptions"),
+			AutoResumeSuspendedTools: a.on("autoResumeSuspendedTools"),
 		}
 		a.require("model")
 		a.checkNames(def)

@@ -99,7 +99,7 @@ func TestFullExample(t *testing.T) {
 		Limits:              &events.Limits{Steps: 10, Tokens: 100000, Failures: 3, Repeats: 2, Time: events.Duration(10 * time.Minute)},
 		ToolChoice:          "tool:refund", ActiveTools: &[]string{"refund"},
 		ModelSettings:   []byte(`{"max_tokens":4096,"seed":7,"temperature":0.5}`), // the model's defaults below its own
-		ProviderOptions: []byte(`{"openai":{"store":false}}`),
+		ProviderOptions: []byte(`{"openai":{"store":false}}`), AutoResumeSuspendedTools: true,
 	}
 	if diff := cmp.Diff(want, billing); diff != "" {
 		t.Error(diff)
