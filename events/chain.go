@@ -36,7 +36,7 @@ const (
 type Place struct {
 	Namespace Namespace
 	Run       string
-	Call      string // "<step>-<i>"; empty for facts of the main chain
+	Call      string // "<step>-<i>"; empty for facts of the main chain, TokenRun for a refusal that met no call
 	Kind      Kind
 	N         int    // of step.<n> and carry.<k>, from 1
 	Pool      string // of go: token
@@ -78,6 +78,11 @@ func (ns Namespace) Go(call CallID, pool, tool string) Place {
 // Beside is the place of evidence that is no state: vote (key is the principal), refused and late (the event's id).
 func (ns Namespace) Beside(call CallID, kind Kind, key string) Place {
 	return Place{Namespace: ns, Run: call.Run, Call: call.Token(), Kind: kind, Key: nameToken(key)}
+}
+
+// BesideRun is the place of a refusal of a decision that met no single call of a run.
+func (ns Namespace) BesideRun(run, key string) Place {
+	return Place{Namespace: ns, Run: run, Call: TokenRun, Kind: KindRefused, Key: nameToken(key)}
 }
 
 // Probe is where a service proves at its start that the server enforces guards.
@@ -254,7 +259,7 @@ func (p *Place) parseBeside(part []string) bool {
 		return false
 	}
 	_, _, ok := parseCallToken(p.Call)
-	return ok && isToken(p.Key)
+	return (ok || p.Call == TokenRun && p.Kind == KindRefused) && isToken(p.Key)
 }
 
 func (p *Place) parseUse(part []string) bool {

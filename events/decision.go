@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"strconv"
@@ -11,7 +12,7 @@ import (
 // may). The principal is the subject's token and the proof that goes with it, never a field.
 type DecisionRequested struct {
 	Decision    Decision        `json:"decision"`
-	ToolCallID  string          `json:"toolCallId"`
+	ToolCallID  string          `json:"toolCallId,omitempty"` // absent where the subject names no call: the one that waits
 	Round       *int            `json:"round,omitempty"`
 	Fingerprint string          `json:"fingerprint,omitempty"`
 	Reason      string          `json:"reason,omitempty"`
@@ -39,7 +40,7 @@ func AutoResumeID(run, toolCallID string, round int) string {
 // DecisionRefused says why a decision did not count: as a fact beside the chain, and as a note to its sender
 // (decision.refused).
 type DecisionRefused struct {
-	ToolCallID string    `json:"toolCallId"`
+	ToolCallID string    `json:"toolCallId,omitempty"` // absent when it met no single call
 	RunID      string    `json:"runId"`
 	EventID    string    `json:"eventId"`   // of the decision
 	Principal  string    `json:"principal"` // token of the subject it came on
@@ -58,3 +59,60 @@ const (
 	AuthAuto    = "auto_resume"
 	AuthTimer   = "timer"
 )
+
+// States that a decision leads to.
+const (
+	DecisionPending  = "pending"  // a vote of several that are needed
+	DecisionHeld     = "held"     // an edit that asks again
+	DecisionReleased = "released" // the call runs
+	DecisionFinished = "finished" // the call has its result
+	DecisionSent     = "sent"     // stored, and no gate has said yet what became of it
+)
+
+// DecisionOutcome is what became of a decision that was not refused: what its sender is told, however it was sent.
+type DecisionOutcome struct {
+	Accepted   bool         `json:"accepted"`
+	ToolCallID string       `json:"toolCallId,omitempty"` // absent while nobody has said which call was meant
+	Round      int          `json:"round"`
+	State      string       `json:"state,omitempty"` // empty after an edit when the sender may not read the log
+	Answer     *AnswerBrief `json:"answer,omitempty"`
+	Quorum     *Quorum      `json:"quorum,omitempty"`
+}
+
+// MarshalJSON writes accepted as null while nobody knows.
+func (o DecisionOutcome) MarshalJSON() ([]byte, error) {
+	type plain DecisionOutcome
+	if o.State != DecisionSent {
+		return Marshal(plain(o))
+	}
+	return Marshal(struct {
+		Accepted *bool `json:"accepted"`
+		plain
+	}{plain: plain(o)})
+}
+
+// Brief is what senders of other decisions are told of an answer.
+func (a CallAnswered) Brief() *AnswerBrief {
+	return &AnswerBrief{Decision: a.Decision, Principal: a.Principal, At: a.At.Format(time.RFC3339Nano), Reason: a.Reason}
+}
+
+// Outcome is what the sender of the decision is told that became this answer. After an edit the state is open until the
+// gate has judged the new arguments.
+func (a CallAnswered) Outcome() *DecisionOutcome {
+	o := &DecisionOutcome{Accepted: true, ToolCallID: a.ToolCallID, Round: a.Round, State: DecisionFinished, Answer: a.Brief()}
+	switch {
+	case a.Decision == Edit:
+		o.State = ""
+	case a.Decision.Releases():
+		o.State = DecisionReleased
+	}
+	return o
+}
+
+// Decided is what a principal is told who decides a call that has this answer already.
+func (a CallAnswered) Decided(principal string) *Error {
+	e := Errorf(CodeAlreadyDecided, "call %s was already decided: %s by %s", a.ToolCallID, a.Decision,
+		cmp.Or(a.Principal, "its deadline"))
+	e.Answer, e.Same = a.Brief(), a.Principal == principal
+	return e
+}

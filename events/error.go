@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,6 +44,18 @@ const (
 	CodeDeliveryExhausted Code = "delivery_exhausted"
 	CodeTampering         Code = "tampering"
 )
+
+// statuses is the one table from codes to the numbers that protocols want: those of HTTP, also in the header of a refused
+// request to a micro service.
+var statuses = map[Code]int{
+	CodeInvalidRequest: 400, CodeUnauthenticated: 401, CodeForbidden: 403, CodeNotFound: 404, CodeAlreadyDecided: 409,
+	CodeAmbiguous: 409, CodeWrongKind: 409, CodeChanged: 409, CodeExpired: 409, CodeRunEnded: 409, CodeRunExists: 409,
+	CodeToolConflict: 409, CodeUnknownOutcome: 409, CodeTooLarge: 413, CodeInvalidData: 422, CodeInvalidDefinition: 422,
+	CodeToolNameCollision: 422, CodeRateLimited: 429, CodeInternal: 500, CodeModelFailed: 500, CodeUnavailable: 503,
+}
+
+// Status is the code as a number of HTTP. A code without a row is a defect, so it is 500.
+func (c Code) Status() int { return cmp.Or(statuses[c], 500) }
 
 // Names of errors of a call, in tool-error chunks.
 const (

@@ -178,7 +178,9 @@ func TestValidateData(t *testing.T) {
 		start + `,"grant":{"scope":"run","Uses":9}}`:  "another spelling",
 		start + `,"\u0044ecision":"approve"}`:         "another spelling",
 		`{"decision":"expired","toolCallId":"r=1-1"}`: "decision: want one of",
-		`{"decision":"approve"}`:                      "toolCallId: is required",
+		`{"decision":"approve"}`:                      "", // the call that waits
+		`{"decision":"approve","toolCallId":""}`:      "toolCallId: want at least 3 characters",
+		`{"toolCallId":"r=1-1"}`:                      "decision: is required",
 		`{"Decision":"approve","toolCallId":"r"}`:     "decision: is required",
 		start + `,"round":"0"}`:                       "round: want integer or null, got string",
 		start + `,"round":-1}`:                        "round: want at least 0",

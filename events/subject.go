@@ -18,7 +18,7 @@ const (
 	TokenAgentPool = "=agent"   // pool: the planners, for delegated calls
 	TokenTool      = "=tool"    // agent: a run of one tool
 	TokenProbe     = "=probe"   // run: self-test of the guards
-	TokenRun       = "=run"     // call of a note that concerns the run itself
+	TokenRun       = "=run"     // call of what concerns the run itself, or the one call of it that waits
 )
 
 // MaxToken is the length up to which an id stands in a subject as it is.
@@ -74,6 +74,9 @@ func literal(id string) bool {
 
 // ValidRunID reports whether a start request may bring this run id: 1 to 64 letters, digits, hyphens, underscores.
 func ValidRunID(id string) bool { return literal(id) }
+
+// IsRunID reports whether id is the id of a run of any depth. Only such ids stand in subjects as they are.
+func IsRunID(id string) bool { return isRunID(id) }
 
 // isRunID reports whether id is the id of a run of any depth: a literal, then "=<step>-<i>" once per level.
 func isRunID(id string) bool {
@@ -229,6 +232,11 @@ func (ns Namespace) InDecide(principal string, call CallID) string {
 	return ns.below("in.decide", nameToken(principal), runToken(call.Run), call.Token())
 }
 
+// InDecideRun is where a principal decides the one call of a run that waits, without naming it.
+func (ns Namespace) InDecideRun(principal, run string) string {
+	return ns.below("in.decide", nameToken(principal), runToken(run), TokenRun)
+}
+
 // InGrant is where a principal asks for a standing approval, or takes one back.
 func (ns Namespace) InGrant(principal, grant string) string {
 	return ns.root() + "in.grant." + nameToken(principal) + "." + Token(grant)
@@ -258,7 +266,7 @@ type Inbox struct {
 	Principal string // token
 	Agent     string // token; of a start
 	Run       string // of a cancel or decision
-	Call      string // token; of a decision
+	Call      string // token; of a decision; TokenRun means the one call that waits
 }
 
 // ParseInbox reads the subject of a request.
@@ -429,9 +437,68 @@ func (ns Namespace) FactOf(run, subject string) bool {
 // PoolConsumer is the durable that the executors of a pool share.
 func PoolConsumer(pool string) string { return "pool-" + Token(pool) }
 
-// ServiceSubject is an endpoint of the gate's micro service for one principal and call.
-func (ns Namespace) ServiceSubject(verb, principal string, call CallID) string {
-	return ns.root() + "svc." + verb + "." + nameToken(principal) + "." + runToken(call.Run) + "." + call.Token()
+// Subjects of the gate's micro service: request and reply, stored nowhere.
+
+// Verbs of the micro service, beside [VerbDecide].
+const (
+	VerbAsk   = "ask"
+	VerbAdmin = "admin"
+)
+
+// ServiceSubject is where a principal asks the gate something about a call of a run, "<step>-<i>"; anything else as call
+// means the one call that waits.
+func (ns Namespace) ServiceSubject(verb, principal, run, call string) string {
+	if _, _, ok := parseCallToken(call); !ok {
+		call = TokenRun
+	}
+	return ns.below("svc", verb, nameToken(principal), runToken(run), call)
+}
+
+// AdminSubject is where a principal asks the gate for something that people administer.
+func (ns Namespace) AdminSubject(principal, verb string) string {
+	return ns.below("svc", VerbAdmin, nameToken(principal), Token(verb))
+}
+
+// Services covers every request of one verb.
+func (ns Namespace) Services(verb string) string {
+	if verb == VerbAdmin {
+		return ns.root() + "svc." + verb + ".*.*"
+	}
+	return ns.root() + "svc." + verb + ".*.*.*"
+}
+
+// ServiceRequest is the parsed subject of a request to the micro service.
+type ServiceRequest struct {
+	Verb      string
+	Principal string // token; never a reserved one
+	Run, Call string // of decide and ask; TokenRun as call means the one call that waits
+	Admin     string // token; what is asked for
+}
+
+// ParseService reads the subject of a request to the micro service.
+func (ns Namespace) ParseService(subject string) (ServiceRequest, error) {
+	rest, ok := strings.CutPrefix(subject, ns.root()+"svc.")
+	part := strings.Split(rest, ".")
+	switch {
+	case !ok || len(part) < 2 || !isName(part[1]):
+	case len(part) == 3 && part[0] == VerbAdmin && isName(part[2]):
+		return ServiceRequest{Verb: part[0], Principal: part[1], Admin: part[2]}, nil
+	case len(part) == 4 && (part[0] == VerbDecide || part[0] == VerbAsk) && isRunID(part[2]):
+		if _, _, ok := parseCallToken(part[3]); ok || part[3] == TokenRun {
+			return ServiceRequest{Verb: part[0], Principal: part[1], Run: part[2], Call: part[3]}, nil
+		}
+	}
+	return ServiceRequest{}, fmt.Errorf("%w: subject %q is not a request's to the gate", ErrBadID, subject)
+}
+
+// Inbox is where a decision that came by request is stored, in the name of the same principal.
+func (r ServiceRequest) Inbox(ns Namespace) string {
+	return ns.below("in.decide", r.Principal, r.Run, r.Call)
+}
+
+// isName reports whether s is something that [Token] makes of an id that is there.
+func isName(s string) bool {
+	return literal(s) || (strings.HasPrefix(s, "=b") || strings.HasPrefix(s, "=h")) && literal(s[1:])
 }
 
 // Keys of buckets.

@@ -117,7 +117,11 @@ func TestSubjectsOfHostileIDs(t *testing.T) {
 			ns.ThreadEntry(id, id, id, 1):                  7,
 			ns.Dead(id, id):                                5,
 			ns.Note(id, id, "1-2"):                         6,
-			ns.ServiceSubject("ask", id, call):             7,
+			ns.InDecideRun(id, id):                         6 + 1,
+			ns.ServiceSubject(VerbAsk, id, id, "1-2"):      6 + 1,
+			ns.ServiceSubject(VerbDecide, id, id, id):      6 + 1,
+			ns.AdminSubject(id, id):                        6,
+			ns.BesideRun(id, id).Subject():                 6 + 1,
 			ns.Start(id).Subject():                         6,
 			ns.Step(id, 3).Ingest():                        8,
 			ns.End(id).Subject():                           6,
@@ -203,13 +207,14 @@ func FuzzParsePlace(f *testing.F) {
 	for _, p := range []Place{
 		ns.Start("r"), ns.Step("r", 3), ns.Carry("r", 1), ns.End("r=1-1"), ns.Call(call, KindAsk),
 		ns.Go(call, "billing", "a.b"), ns.Go(call, TokenAgentPool, "x"), ns.Beside(call, KindVote, "=auto"),
-		ns.Beside(call, KindRefused, "é"), ns.Probe("gate", "1"), ns.GrantUse("g", call),
+		ns.Beside(call, KindRefused, "é"), ns.Probe("gate", "1"), ns.GrantUse("g", call), ns.BesideRun("r=1-1", "e1"),
 	} {
 		f.Add(p.Subject())
 	}
 	for _, s := range []string{
 		"weir.default.run.*.main.start", "weir.default.run.r.main.step.01", "weir.default.run.r.call.1-1.>",
 		"weir.default.grant.=probe.use.x", "weir.default.put.run.r.main.start", "weir.default.run.r.vote.1-1.==a",
+		"weir.default.run.r.vote.=run.a", "weir.default.run.r.late.=run.a", "weir.default.run.r.call.=run.ask",
 	} {
 		f.Add(s)
 	}
@@ -241,11 +246,12 @@ func TestChains(t *testing.T) {
 			ns.Call(call, KindAsk), ns.Call(call, KindAnswer), ns.Go(call, "p", "t"),
 			ns.Call(call, KindClaim), ns.Call(call, KindSuspend), ns.Call(call, KindResult),
 		},
-		"weir.default.run.r.call.1-3.>":    {ns.Call(other, KindAsk)},
-		"weir.default.run.r.vote.1-2.bob":  {ns.Beside(call, KindVote, "bob")},
-		"weir.default.run.r.late.1-2.e1":   {ns.Beside(call, KindLate, "e1")},
-		"weir.default.grant.g1.>":          {ns.GrantUse("g1", call), ns.GrantUse("g1", other)},
-		"weir.default.run.=probe.gate.abc": {ns.Probe("gate", "abc")},
+		"weir.default.run.r.call.1-3.>":      {ns.Call(other, KindAsk)},
+		"weir.default.run.r.vote.1-2.bob":    {ns.Beside(call, KindVote, "bob")},
+		"weir.default.run.r.late.1-2.e1":     {ns.Beside(call, KindLate, "e1")},
+		"weir.default.run.r.refused.=run.e1": {ns.BesideRun("r", "e1")},
+		"weir.default.grant.g1.>":            {ns.GrantUse("g1", call), ns.GrantUse("g1", other)},
+		"weir.default.run.=probe.gate.abc":   {ns.Probe("gate", "abc")},
 	} {
 		for _, p := range places {
 			if p.Chain() != chain || First(p).Filter() != chain || After(Event{Place: p, Seq: 7}).Filter() != chain ||
@@ -267,6 +273,7 @@ func TestInboxSubjects(t *testing.T) {
 		ns.InStart("a.b", TokenTool):     {Verb: VerbStart, Principal: "=bmexge", Agent: "=tool"},
 		ns.InCancel(TokenPlanner, "r"):   {Verb: VerbCancel, Principal: "=planner", Run: "r"},
 		ns.InDecide("alice", call):       {Verb: VerbDecide, Principal: "alice", Run: "r=1-1", Call: "2-3"},
+		ns.InDecideRun("alice", "r"):     {Verb: VerbDecide, Principal: "alice", Run: "r", Call: TokenRun},
 		"weir.default.in.decide.a.r":     {},
 		"weir.other.in.cancel.bob.r":     {},
 		"weir.default.run.r.main.start":  {},
@@ -277,6 +284,62 @@ func TestInboxSubjects(t *testing.T) {
 			t.Errorf("%s: %+v, %v", subject, got, err)
 		}
 	}
+}
+
+func TestServiceSubjects(t *testing.T) {
+	t.Parallel()
+	for subject, want := range map[string]ServiceRequest{
+		ns.ServiceSubject(VerbDecide, "alice", "r=1-1", "2-3"): {Verb: VerbDecide, Principal: "alice", Run: "r=1-1", Call: "2-3"},
+		ns.ServiceSubject(VerbAsk, "a.b", "r", ""):             {Verb: VerbAsk, Principal: "=bmexge", Run: "r", Call: TokenRun},
+		ns.AdminSubject("alice", "lag"):                        {Verb: VerbAdmin, Principal: "alice", Admin: "lag"},
+		ns.ServiceSubject(VerbDecide, TokenAuto, "r", "1-1"):   {},
+		"weir.default.svc.decide.=planner.r.1-1":               {},
+		"weir.default.svc.decide.*.r.1-1":                      {},
+		"weir.default.svc.decide.alice.>.1-1":                  {},
+		"weir.default.svc.decide.alice.r.0-1":                  {},
+		"weir.default.svc.decide.alice.r.=0":                   {},
+		"weir.default.svc.decide.alice.r":                      {},
+		"weir.default.svc.tool.default.refund.preview":         {},
+		"weir.other.svc.ask.alice.r.1-1":                       {},
+		"weir.default.in.decide.alice.r.1-1":                   {},
+	} {
+		got, err := ns.ParseService(subject)
+		if got != want || (err == nil) != (want.Verb != "") {
+			t.Errorf("%s: %+v, %v", subject, got, err)
+		}
+	}
+}
+
+// What is a request to the micro service is read as what it was built of, and as nothing else: the inbox takes it in the
+// name of the same principal.
+func FuzzParseService(f *testing.F) {
+	for _, id := range hostileIDs {
+		f.Add(ns.ServiceSubject(VerbDecide, id, id, id))
+		f.Add(ns.AdminSubject(id, id))
+		f.Add("weir.default.svc.decide." + id + ".r.1-1")
+	}
+	f.Fuzz(func(t *testing.T, subject string) {
+		r, err := ns.ParseService(subject)
+		if err != nil {
+			return
+		}
+		built := "weir.default.svc." + r.Verb + "." + r.Principal
+		if r.Verb == VerbAdmin {
+			built += "." + r.Admin
+		} else {
+			built += "." + r.Run + "." + r.Call
+		}
+		if built != subject || strings.ContainsAny(subject, "*> ") {
+			t.Errorf("%q is read as %+v", subject, r)
+		}
+		if r.Verb != VerbDecide {
+			return
+		}
+		in, err := ns.ParseInbox(r.Inbox(ns))
+		if want := (Inbox{Verb: VerbDecide, Principal: r.Principal, Run: r.Run, Call: r.Call}); err != nil || in != want {
+			t.Errorf("%q is stored on %q: %+v, %v", subject, r.Inbox(ns), in, err)
+		}
+	})
 }
 
 func TestAllocsOfSubjects(t *testing.T) {

@@ -32,11 +32,14 @@ type proof struct {
 // onDecision takes a decision from the inbox: it becomes the one answer of its ask, or it is refused and changes
 // nothing.
 func (s *Service) onDecision(ctx context.Context, d jetstream.Delivery, in events.Inbox) error {
+	if in.Call == events.TokenRun {
+		return s.onUnnamed(ctx, d, in)
+	}
 	call, err := events.CallOf(in.Run, in.Call)
 	if err != nil {
 		return s.noteOnly(ctx, d, in, events.Errorf(events.CodeInvalidRequest, "%v", err))
 	}
-	req, refusal := readDecision(d, call)
+	req, refusal := readDecision(d, call.String())
 	if refusal != nil {
 		return s.refuse(ctx, d, in, call, refusal)
 	}
@@ -47,6 +50,12 @@ func (s *Service) onDecision(ctx context.Context, d jetstream.Delivery, in event
 	case refusal != nil:
 		return s.refuse(ctx, d, in, call, refusal)
 	}
+	return s.meet(ctx, d, in, meeting{call: call, req: req, who: who})
+}
+
+// meet looks at where a call stands when a proven decision reaches it.
+func (s *Service) meet(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting) error {
+	call := m.call
 	head, err := s.last(ctx, call)
 	if errors.Is(err, jetstream.ErrNotFound) || err == nil && head.Place.Kind == events.KindSuspend {
 		return s.notYet(ctx, d, in, call)
@@ -57,7 +66,8 @@ func (s *Service) onDecision(ctx context.Context, d jetstream.Delivery, in event
 	if head.Place.Kind != events.KindAsk {
 		return s.tooLate(ctx, d, in, head)
 	}
-	return s.answer(ctx, d, in, meeting{call: call, req: req, who: who, fact: head})
+	m.fact = head
+	return s.answer(ctx, d, in, m)
 }
 
 // meeting is a decision that meets an open ask.
@@ -134,8 +144,9 @@ func (s *Service) counted(ctx context.Context, call events.CallID) (*events.Call
 	return &a, nil
 }
 
-// readDecision reads what a decision says, as far as that needs no look at the log.
-func readDecision(d jetstream.Delivery, call events.CallID) (events.DecisionRequested, *events.Error) {
+// readDecision reads what a decision says, as far as that needs no look at the log. The call that its subject names is
+// empty when that names none.
+func readDecision(d jetstream.Delivery, call string) (events.DecisionRequested, *events.Error) {
 	bad := func(format string, args ...any) (events.DecisionRequested, *events.Error) {
 		return events.DecisionRequested{}, events.Errorf(events.CodeInvalidRequest, format, args...)
 	}
@@ -146,7 +157,11 @@ func readDecision(d jetstream.Delivery, call events.CallID) (events.DecisionRequ
 	if err != nil {
 		return bad("%v", err)
 	}
-	if req.ToolCallID != call.String() {
+	switch {
+	case req.ToolCallID == call:
+	case call == "":
+		return bad("toolCallId is %q, and the subject names no call: leave it out, or name it in the subject", req.ToolCallID)
+	default:
 		return bad("toolCallId is %q, the subject names %q", req.ToolCallID, call)
 	}
 	switch req.Decision {
@@ -462,22 +477,29 @@ func cancelled(last events.Event) bool {
 
 // refuse records a decision that does not count and tells its sender why. The call stays as it was.
 func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.Inbox, call events.CallID, why *events.Error) error {
-	id := idOf(d)
+	return s.refuseAt(ctx, d, in, s.ns.Beside(call, events.KindRefused, idOf(d)), why)
+}
+
+// refuseAt is refuse for a place, which names a call or, when the decision met none, its run.
+func (s *Service) refuseAt(ctx context.Context, d jetstream.Delivery, in events.Inbox, p events.Place, why *events.Error) error {
 	data := events.DecisionRefused{
-		ToolCallID: call.String(), RunID: call.Run, EventID: id, Principal: in.Principal,
+		RunID: p.Run, EventID: idOf(d), Principal: in.Principal,
 		Decision: decisionOf(d.Event), At: d.Event.Stored.UTC(), InboxSeq: d.Event.Seq, Error: *why,
+	}
+	if p.Call != events.TokenRun {
+		data.ToolCallID = p.CallID().String()
 	}
 	if len(d.Event.Payload) <= maxKept {
 		data.Signed = signed(d)
 	}
-	fact, err := s.origin.Fact(s.ns.Beside(call, events.KindRefused, id), data, d.Event)
+	fact, err := s.origin.Fact(p, data, d.Event)
 	if err != nil {
 		return jetstream.Final(err)
 	}
 	if err := s.conn.Record(ctx, fact); err != nil {
 		return fmt.Errorf("record refusal: %w", err)
 	}
-	s.note(ctx, s.ns.Note(in.Principal, call.Run, call.Token()), fact)
+	s.note(ctx, s.ns.Note(in.Principal, p.Run, p.Call), fact)
 	return nil
 }
 
@@ -523,8 +545,11 @@ func (s *Service) onMalformed(ctx context.Context, d jetstream.Delivery, _ []byt
 	}
 	why := events.Errorf(events.CodeInvalidRequest, "not a CloudEvent of a request: %v", cause)
 	call, err := events.CallOf(in.Run, in.Call)
-	if in.Verb != events.VerbDecide || err != nil {
-		return s.noteOnly(ctx, d, in, why)
+	switch {
+	case in.Verb == events.VerbDecide && err == nil:
+		return s.refuse(ctx, d, in, call, why)
+	case in.Verb == events.VerbDecide && in.Call == events.TokenRun && events.IsRunID(in.Run):
+		return s.refuseAt(ctx, d, in, s.ns.BesideRun(in.Run, idOf(d)), why)
 	}
-	return s.refuse(ctx, d, in, call, why)
+	return s.noteOnly(ctx, d, in, why)
 }

@@ -124,6 +124,13 @@ func TestHabits(t *testing.T) {
 				return w.Posted(w.Conn().Namespace().InDecide("alice", call), run, "alice", decision(events.Decline, call))
 			},
 		},
+		"approve without a name": {
+			Before: all, Handler: handler(approval.HandleRequest),
+			Bring: func(w *sim.World) jetstream.Delivery {
+				run := held(w)
+				return w.Posted(w.Conn().Namespace().InDecideRun("alice", run), run, "alice", events.DecisionRequested{Decision: events.Approve})
+			},
+		},
 		"edit": {
 			Before: all, Handler: handler(approval.HandleRequest), Finish: func(w *sim.World, run string) { approveRound(w, run, 1) },
 			Bring: func(w *sim.World) jetstream.Delivery {
