@@ -32,6 +32,7 @@ type snapshotPart struct {
 
 // PutSnapshot stores the snapshot of a suspended run if the entry still has revision prev, 0 when there must be none,
 // and returns the new revision. [ErrConflict] says that somebody else has written the entry: read it and decide again.
+// After a lost reply it may also mean that ours was stored and has been replaced since.
 // Writer and Size are filled in.
 func (c *Conn) PutSnapshot(ctx context.Context, s *events.Snapshot, prev uint64) (uint64, error) {
 	out := *s

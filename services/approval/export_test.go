@@ -6,4 +6,6 @@ var (
 	HandleRequest = (*Service).onRequest
 	HandleTimer   = (*Service).onTimer
 	SweepAsks     = (*Service).sweepAsks
+	SweepHeld     = (*Service).sweepHeld
+	SweepEntry    = (*Service).sweepEntry
 )
