@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -11,20 +13,26 @@ import (
 
 func newApplyCommand(a *app) *cobra.Command {
 	var path string
+	var o config.ApplyOptions
 	cmd := &cobra.Command{
 		Use: "apply", Short: "Write the definitions of weir.yaml to the registry", Args: cobra.NoArgs,
 		Long: `Write the agents, tools, rules, principals and models of weir.yaml to the registry, without secrets. It may be
 repeated, and removes nothing: what the registry has and the file has not is told as kept. Runs go on with the definitions
 that they started with; rules count at once.
 
+A rule that matches no tool or agent does nothing, and an agent's tool that nobody has registered cannot be called. Both
+are errors, for the file and the registry together, and nothing is applied then. --allow-unmatched makes warnings of them:
+for workers that come later.
+
 JSON: {"applied": [{"kind", "id", "digest", "change": "created|changed|unchanged|kept"}], "warnings": []}.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), path) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), path, o) },
 	}
 	cmd.Flags().StringVarP(&path, "file", "f", defaultFile, "the file")
+	cmd.Flags().BoolVar(&o.AllowUnmatched, "allow-unmatched", false, "apply rules that match nothing, and agents with tools that nobody has")
 	return cmd
 }
 
-func (a *app) apply(ctx context.Context, path string) error {
+func (a *app) apply(ctx context.Context, path string, o config.ApplyOptions) error {
 	file, err := config.Load(path, a.lookup)
 	if err != nil {
 		return err
@@ -34,7 +42,10 @@ func (a *app) apply(ctx context.Context, path string) error {
 		return err
 	}
 	defer hangUp(conn)
-	report, err := config.Apply(ctx, conn, file)
+	report, err := config.Apply(ctx, conn, file, &o)
+	if _, unmatched := errors.AsType[*config.Error](err); unmatched {
+		return fmt.Errorf("%w\nnothing was applied; start the workers that have these tools first, or add --allow-unmatched", err)
+	}
 	if err != nil {
 		return err
 	}

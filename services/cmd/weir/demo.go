@@ -199,7 +199,7 @@ func (d *demo) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = config.Apply(ctx, d.conn, file)
+	_, err = config.Apply(ctx, d.conn, file, nil)
 	return err
 }
 

@@ -162,7 +162,7 @@ func (s devSetup) apply(ctx context.Context, l *local, w *worker) (warnings []st
 	if s.file == nil {
 		return nil, applyExample(ctx, conn, s.model)
 	}
-	report, err := config.Apply(ctx, conn, s.file)
+	report, err := config.Apply(ctx, conn, s.file, &config.ApplyOptions{AllowUnmatched: true}) // workers may come later
 	return report.Warnings, err
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/approval"
-	"github.com/weirkeeper/weir/services/internal/rule"
+	"github.com/weirkeeper/weir/services/internal/judge"
 	"github.com/weirkeeper/weir/services/planner"
 	"github.com/weirkeeper/weir/services/toolexecutor"
 )
@@ -115,36 +115,19 @@ func (d *doctor) agents(context.Context) error {
 
 // rules looks for rules that can never match.
 func (d *doctor) rules(context.Context) error {
+	rules := slices.Clone(d.reg.rules)
+	slices.SortFunc(rules, func(a, b events.RuleSet) int { return strings.Compare(a.Name, b.Name) })
 	before := len(d.found)
-	for _, set := range d.reg.rules {
-		for _, r := range set.Rules {
-			for _, pattern := range r.Tools {
-				if !matchesOne(pattern, d.reg.tools) {
-					d.tell(levelError, "correct the pattern, or remove the rule", "rule %s of set %s: no tool matches %q",
-						r.Name, set.Name, pattern)
-				}
-			}
-			for _, pattern := range r.Agents {
-				if !matchesOne(pattern, d.reg.agents) {
-					d.tell(levelError, "correct the pattern, or remove the rule", "rule %s of set %s: no agent matches %q",
-						r.Name, set.Name, pattern)
-				}
-			}
-		}
+	tools := slices.Collect(maps.Values(d.reg.tools))
+	agents := slices.Collect(maps.Keys(d.reg.agents))
+	for _, u := range judge.Unmatched(rules, tools, agents) {
+		d.tell(levelError, "correct the pattern in weir.yaml, then: weir apply -f weir.yaml; or remove the set: weir rules rm "+u.Set,
+			"%s", u)
 	}
 	if len(d.found) == before {
 		d.tell(levelOK, "", "every rule matches something")
 	}
 	return nil
-}
-
-func matchesOne[V any](pattern string, ids map[string]V) bool {
-	for id := range ids {
-		if rule.Matches(pattern, id) {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *doctor) principals(context.Context) error {

@@ -137,7 +137,7 @@ func (f *fleet) apply(path, shop string, alice events.Key) string {
 	f.must(os.WriteFile(path, text.Bytes(), 0o600))
 	file, err := config.Load(path, func(string) (string, bool) { return "", false })
 	f.must(err)
-	_, err = config.Apply(f.t.Context(), f.conn, file)
+	_, err = config.Apply(f.t.Context(), f.conn, file, nil)
 	f.must(err)
 	return path
 }

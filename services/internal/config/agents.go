@@ -18,9 +18,8 @@ var agentKeys = []string{
 	"modelSettings", "providerOptions", "autoResumeSuspendedTools",
 }
 
-// readAgents reads the section agents and returns where each is written.
-func (o object) readAgents(f *File, known map[string]models.ModelConfig) []object {
-	var read []object
+// readAgents reads the section agents.
+func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 	for _, p := range o.r.entries(o.fields["agents"], "agents") {
 		a := o.r.object(p.value, join("agents", p.name), agentKeys...)
 		def := agent.Agent{
@@ -43,9 +42,12 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) []objec
 			data.Tools = nil // as it is read back
 		}
 		f.Agents = append(f.Agents, data)
-		read = append(read, a)
+		for _, key := range slices.Sorted(maps.Keys(data.Tools)) {
+			f.refer(o.r, a.toolEntry(key), reference{
+				kind: events.RegistryTool, path: join(a.sub("tools"), key), name: data.Tools[key],
+			})
+		}
 	}
-	return read
 }
 
 // tools reads a list of tool ids, or a mapping of keys, which the model sees, to tool ids.
@@ -81,6 +83,15 @@ func (o object) tools() map[string]string {
 		all[p.name] = id
 	}
 	return all
+}
+
+// toolEntry is where a tool is named, in a list or a mapping.
+func (o object) toolEntry(key string) *yaml.Node {
+	list := real(o.fields["tools"])
+	if i := slices.IndexFunc(list.Content, func(n *yaml.Node) bool { return real(n).Value == key }); list.Kind == yaml.SequenceNode && i >= 0 {
+		return list.Content[i]
+	}
+	return o.find("tools." + key)
 }
 
 func (o object) limits() events.Limits {
@@ -149,25 +160,4 @@ func (o object) checkModel(id string, known map[string]models.ModelConfig) {
 	if err := open(id, all); err != nil {
 		o.fail("model", "%v", err)
 	}
-}
-
-// checkTools warns of tools that the file does not define: workers written in Go may host them.
-func checkTools(f *File, agents []object) {
-	ids := f.toolIDs()
-	for i, a := range agents {
-		for _, key := range slices.Sorted(maps.Keys(f.Agents[i].Tools)) {
-			if id := f.Agents[i].Tools[key]; !slices.Contains(ids, id) {
-				a.r.warn(a.find("tools."+key), join(a.sub("tools"), key), "the tool %q is not in this file; a worker must host it%s",
-					id, suggest(id, ids))
-			}
-		}
-	}
-}
-
-func (f *File) toolIDs() []string {
-	ids := make([]string, len(f.Tools))
-	for i, t := range f.Tools {
-		ids[i] = t.Manifest.ID
-	}
-	return ids
 }

@@ -49,6 +49,12 @@ type Report struct {
 	Warnings []string  `json:"warnings,omitempty"`
 }
 
+// ApplyOptions change what apply refuses.
+type ApplyOptions struct {
+	// AllowUnmatched makes a warning of each name that stands for nothing: its worker may register later.
+	AllowUnmatched bool
+}
+
 // definition is one value for the registry.
 type definition struct {
 	kind, id string
@@ -58,11 +64,11 @@ type definition struct {
 // Apply writes the definitions of a file to the registry: rules first, because a stricter one must not come late, then
 // what agents refer to, then agents. Each is stored by its content before its name points there, so an apply that is
 // killed anywhere leaves names that work, and a second one completes it. Its bodies hold no secret.
-func Apply(ctx context.Context, store Store, f *File) (Report, error) {
+//
+// A rule that matches no tool or no agent, and an agent's tool that nobody has registered, would be without effect and
+// without a word: nothing is applied then, and the error is an [*Error], unless the options allow it.
+func Apply(ctx context.Context, store Store, f *File, o *ApplyOptions) (Report, error) {
 	report := Report{Applied: []Applied{}}
-	for _, w := range f.Warnings {
-		report.Warnings = append(report.Warnings, w.String())
-	}
 	defs, err := f.definitions()
 	if err != nil {
 		return report, err
@@ -72,6 +78,13 @@ func Apply(ctx context.Context, store Store, f *File) (Report, error) {
 		if there[kind], err = store.ListNamed(ctx, kind); err != nil {
 			return report, fmt.Errorf("read the registry: %w", err)
 		}
+	}
+	missing, odd := f.unmatched(f.registered(there))
+	if len(missing) > 0 && (o == nil || !o.AllowUnmatched) {
+		return report, &Error{missing.sorted()}
+	}
+	for _, w := range slices.Concat(f.other, missing, odd).sorted() {
+		report.Warnings = append(report.Warnings, w.String())
 	}
 	for _, d := range defs {
 		if err := d.conflict(there[d.kind]); err != nil {

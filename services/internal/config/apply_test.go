@@ -75,7 +75,7 @@ func changes(report Report) string {
 
 func apply(t *testing.T, r *registry, f *File) Report {
 	t.Helper()
-	report, err := Apply(t.Context(), r, f)
+	report, err := Apply(t.Context(), r, f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestApplyKilledAnywhere(t *testing.T) {
 	for n := range len(whole.writes) {
 		r := newRegistry()
 		r.left = n
-		if _, err := Apply(t.Context(), r, f); !errors.Is(err, errKilled) {
+		if _, err := Apply(t.Context(), r, f, nil); !errors.Is(err, errKilled) {
 			t.Fatalf("write %d: %v", n, err)
 		}
 		for _, all := range r.named {
@@ -235,7 +235,7 @@ func TestApplyConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.named[events.RegistryTool] = map[string][]byte{events.Token(worker.ID): body}
-	if _, err := Apply(t.Context(), r, f); events.CodeOf(err) != events.CodeToolConflict {
+	if _, err := Apply(t.Context(), r, f, nil); events.CodeOf(err) != events.CodeToolConflict {
 		t.Errorf("error = %v, want tool_conflict", err)
 	}
 	if len(r.writes) > 0 {
@@ -243,4 +243,56 @@ func TestApplyConflict(t *testing.T) {
 	}
 	f.Tools[1].Manifest.Version = "2"
 	apply(t, r, f)
+}
+
+// TestB7_10_ApplyRefusesWhatMatchesNothing: a rule or an agent's entry that stands for nothing, in file and registry
+// together, is an error with its place, and nothing is written; with the option it is a warning. (Case GATE-5: a wrong
+// prefix, an old name, the key of an agent in place of the id.)
+func TestB7_10_ApplyRefusesWhatMatchesNothing(t *testing.T) {
+	t.Parallel()
+	text := `
+agents: {billing: {model: scripted/support, tools: {refund: issue_refund, old: isue_refund}}}
+rules:
+  money:
+    - {name: ids, tools: [issue_refund, "issue_*", "go:issue_*", "mcp:github/delete_*", "mcp:github"], agents: [billing, "sup*"], action: ask}
+    - {name: prefix, tools: ["tools.issue_refund", "http:issue_*", "mcp:gitlab/*"], action: ask}
+    - {name: key, tools: [refund], agents: [billin], action: block}
+    - {name: people, tools: [issue_refund], action: ask, approvers: [user:alice, user:mallory, group:anything]}
+`
+	r := newRegistry()
+	r.named = map[string]map[string][]byte{
+		events.RegistryTool: {
+			"issue_refund": []byte(`{"id":"issue_refund","source":{"kind":"go"}}`),
+			"delete_repo":  []byte(`{"id":"github_delete_repo","source":{"kind":"mcp","server":"github","name":"delete_repo"}}`),
+		},
+		events.RegistryAgent:     {"support": []byte(`{"id":"support"}`)},
+		events.RegistryPrincipal: {"alice": []byte(`{"id":"alice"}`)},
+	}
+	f := mustParse(t, text)
+	_, err := Apply(t.Context(), r, f, nil)
+	want := `weir.yaml:2:80: agents.billing.tools.old: the tool "isue_refund" is not in this file or the registry; a worker must host it; did you mean "issue_refund"?
+weir.yaml:6:30: rules.money[1].tools[0]: "tools.issue_refund" matches no tool in this file or the registry; did you mean "issue_refund"?
+weir.yaml:6:52: rules.money[1].tools[1]: "http:issue_*" matches no tool in this file or the registry
+weir.yaml:6:68: rules.money[1].tools[2]: "mcp:gitlab/*" matches no tool in this file or the registry
+weir.yaml:7:27: rules.money[2].tools[0]: "refund" matches no tool in this file or the registry: rules name ids, and "refund" is the key of tool "issue_refund" at agent billing
+weir.yaml:7:45: rules.money[2].agents[0]: "billin" matches no agent in this file or the registry; did you mean "billing"?`
+	var refused *Error
+	if !errors.As(err, &refused) || events.CodeOf(err) != events.CodeInvalidDefinition {
+		t.Fatalf("error = %v, want invalid_definition", err)
+	}
+	if diff := cmp.Diff(want, refused.Error()); diff != "" {
+		t.Error(diff)
+	}
+	if len(r.writes) > 0 {
+		t.Errorf("written all the same: %v", r.writes)
+	}
+	report, err := Apply(t.Context(), r, f, &ApplyOptions{AllowUnmatched: true})
+	if err != nil || len(report.Applied) == 0 {
+		t.Fatal(report, err)
+	}
+	want += `
+weir.yaml:8:82: rules.money[3].approvers[1]: there is no principal "mallory" in this file or the registry, so nobody can decide as this user`
+	if diff := cmp.Diff(want, strings.Join(report.Warnings, "\n")); diff != "" {
+		t.Error(diff)
+	}
 }

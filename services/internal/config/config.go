@@ -2,7 +2,7 @@
 // JSON Schema of the file is schemas/config.json; a test holds reader and schema together.
 //
 //	file, err := config.Load("weir.yaml", os.LookupEnv) // err is an *Error: everything that is wrong, with its place
-//	report, err := config.Apply(ctx, conn, file)
+//	report, err := config.Apply(ctx, conn, file, nil)
 //
 // What the package promises:
 //
@@ -46,8 +46,12 @@ type File struct {
 	Principals []events.PrincipalDef
 
 	Secrets Secrets
-	// Warnings are what may be right, but looks like a mistake: tools and agents that the file does not know.
+	// Warnings are what may be right, but looks like a mistake: tools, agents and principals that the file does not know,
+	// which the registry may, and variables that are not set.
 	Warnings Problems
+
+	other      Problems // warnings that the registry does not settle
+	references []reference
 }
 
 // ToolDef is a tool that needs no code of ours. Its manifest is complete; how it runs never leaves the process.
@@ -101,17 +105,15 @@ func Parse(name string, data []byte, lookup Lookup) (*File, error) {
 	f.settings(root)
 	models := root.readModels(f)
 	root.readTools(f)
-	agents := root.readAgents(f, models)
+	root.readAgents(f, models)
 	root.readPrincipals(f)
-	rules := root.readRules(f)
-	if len(r.problems) == 0 {
-		checkTools(f, agents)
-		checkRules(f, rules)
-	}
+	root.readRules(f)
 	if len(r.problems) > 0 {
 		return nil, &Error{r.problems.sorted()}
 	}
-	f.Secrets, f.Warnings = r.secrets, r.warnings.sorted()
+	missing, odd := f.unmatched(f.inFile())
+	f.Secrets, f.other = r.secrets, r.warnings
+	f.Warnings = slices.Concat(f.other, missing, odd).sorted()
 	return f, nil
 }
 

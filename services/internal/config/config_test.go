@@ -127,7 +127,9 @@ func TestFullExample(t *testing.T) {
 		t.Errorf("exec = %+v", e)
 	}
 	rule := f.Rules[0].Rules[1]
-	if rule.Name != "large" || !rule.NotRequester || !rule.Signed || !slices.Equal(rule.Approvers, []string{"alice", "group:finance"}) {
+	if rule.Name != "large" || !rule.NotRequester || !rule.Signed || !slices.Equal(rule.Approvers, []string{"user:alice", "group:finance"}) ||
+		rule.Quorum != 2 || len(rule.Decisions) != 3 || rule.Grants == nil || *rule.Grants || rule.OnExpiry != "escalate" ||
+		time.Duration(rule.Remind) != time.Hour || len(rule.Escalate) != 2 || rule.Escalate[1].OnExpiry != "fail" {
 		t.Errorf("rule = %+v", rule)
 	}
 	if len(f.Principals) != 3 || f.Principals[0].Auth != "key" || f.Principals[2].ID != "bob" {
@@ -208,6 +210,7 @@ tools:
 rules:
   s:
     - {name: r, tools: ["issue_*", "lookup_*", written_in_go], agents: [b], action: ask}
+    - {name: q, tools: [other, "exec:lookup_order", "http:lookup_order"], action: ask, approvers: [user:alice, group:x]}
 `)
 	if problems != nil {
 		t.Fatal(problems)
@@ -215,8 +218,11 @@ rules:
 	want := `weir.yaml:3:46: agents.a.tools.look: the tool "lookup_ordre" is not in this file; a worker must host it; did you mean "lookup_order"?
 weir.yaml:3:67: agents.a.tools.other: the tool "written_in_go" is not in this file; a worker must host it
 weir.yaml:5:82: tools.lookup_order.http.headers.K: the environment variable MISSING is not set
-weir.yaml:8:25: rules.s[0].tools[0]: "issue_*" matches none of the tools in this file
-weir.yaml:8:73: rules.s[0].agents[0]: "b" matches none of the agents in this file; did you mean "a"?`
+weir.yaml:8:25: rules.s[0].tools[0]: "issue_*" matches no tool in this file
+weir.yaml:8:73: rules.s[0].agents[0]: "b" matches no agent in this file; did you mean "a"?
+weir.yaml:9:25: rules.s[1].tools[0]: "other" matches no tool in this file: rules name ids, and "other" is the key of tool "written_in_go" at agent a
+weir.yaml:9:32: rules.s[1].tools[1]: "exec:lookup_order" matches no tool in this file; did you mean "lookup_order"?
+weir.yaml:9:100: rules.s[1].approvers[0]: there is no principal "alice" in this file, so nobody can decide as this user`
 	if diff := cmp.Diff(want, f.Warnings.String()); diff != "" {
 		t.Error(diff)
 	}

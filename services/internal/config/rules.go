@@ -17,50 +17,47 @@ import (
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-var ruleKeys = []string{
-	"name", "tools", "agents", "when", "action", "reason", "approvers", "notRequester", "signed", "expires", "onExpiry",
-}
+var ruleKeys = slices.Concat([]string{"name", "tools", "agents", "when", "action", "reason"}, termKeys)
 
 // readRules reads the section rules: sets by name, each a list in which the first rule that matches counts.
-func (o object) readRules(f *File) [][]object {
-	var read [][]object
+func (o object) readRules(f *File) {
 	section := o.r.entries(o.fields["rules"], "rules")
 	for _, p := range section {
 		set := object{r: o.r, path: "rules", node: p.value, fields: map[string]*yaml.Node{p.name: p.value}}
 		out := events.RuleSet{Name: p.name, Rules: []events.Rule{}}
-		var places []object
 		lines := map[string]int{}
 		for i, n := range set.items(p.name) {
 			r := o.r.object(n, fmt.Sprintf("rules.%s[%d]", p.name, i), ruleKeys...)
-			def := r.rule(p.name)
+			def := r.rule(f, p.name)
 			if line := lines[def.Name]; line > 0 && def.Name != "" {
 				r.fail("name", "the name %q is that of the rule in line %d", def.Name, line)
 			}
 			lines[def.Name] = r.node.Line
 			out.Rules = append(out.Rules, def)
-			places = append(places, r)
 		}
 		f.Rules = append(f.Rules, out)
-		read = append(read, places)
 	}
-	return read
 }
 
-func (o object) rule(set string) events.Rule {
+func (o object) rule(f *File, set string) events.Rule {
 	o.require("name", "action")
 	action := o.choice("action", string(events.RuleAllow), string(events.RuleAsk), string(events.RuleBlock))
 	def := events.Rule{
 		Name: o.text("name"), Tools: o.texts("tools"), Agents: o.texts("agents"), When: o.code("when"),
 		Action: events.RuleAction(action), Reason: o.text("reason"),
-		Approvers: o.texts("approvers"), NotRequester: o.on("notRequester"), Signed: o.on("signed"),
-		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", events.OnExpiryDecline, events.OnExpiryFail),
 	}
+	o.terms(f, &def)
 	if o.has("name") && def.Name == "" && !o.r.problems.about(o.sub("name")) {
 		o.fail("name", "must not be empty")
 	}
 	for _, key := range []string{"tools", "agents"} { // an empty list would mean all
 		if o.has(key) && len(o.items(key)) == 0 && !o.r.problems.about(o.sub(key)) {
 			o.fail(key, "is empty; leave it out for all")
+		}
+	}
+	for i, pattern := range def.Tools {
+		if err := rule.CheckToolPattern(pattern); err != nil {
+			o.r.fail(o.find("tools."+itoa(i)), o.sub("tools")+"["+itoa(i)+"]", "%v", err)
 		}
 	}
 	if def.When != "" {
@@ -75,35 +72,17 @@ func (o object) rule(set string) events.Rule {
 	if err := one.Check(); err != nil {
 		o.r.fail(o.node, o.path, "%v", err)
 	}
+	o.matches(f, "tools", events.RegistryTool, def.Tools)
+	o.matches(f, "agents", events.RegistryAgent, def.Agents)
 	return def
 }
 
-// checkRules warns of patterns that match nothing in the file.
-func checkRules(f *File, sets [][]object) {
-	agents := make([]string, len(f.Agents))
-	for i, a := range f.Agents {
-		agents[i] = a.ID
-	}
-	tools := f.toolIDs()
-	for _, a := range f.Agents {
-		for _, id := range a.Tools { // those of workers
-			tools = append(tools, id)
-		}
-	}
-	for i, set := range sets {
-		for k, r := range set {
-			r.unmatched("tools", f.Rules[i].Rules[k].Tools, tools)
-			r.unmatched("agents", f.Rules[i].Rules[k].Agents, agents)
-		}
-	}
-}
-
-func (o object) unmatched(key string, patterns, ids []string) {
+// matches notes patterns that must match something.
+func (o object) matches(f *File, key, kind string, patterns []string) {
 	for i, pattern := range patterns {
-		if !slices.ContainsFunc(ids, func(id string) bool { return rule.Matches(pattern, id) }) {
-			o.r.warn(o.find(key+"."+itoa(i)), o.sub(key)+"["+itoa(i)+"]", "%q matches none of the %s in this file%s",
-				pattern, key, suggest(pattern, ids))
-		}
+		f.refer(o.r, o.find(key+"."+itoa(i)), reference{
+			kind: kind, path: o.sub(key) + "[" + itoa(i) + "]", name: pattern, pattern: true,
+		})
 	}
 }
 

@@ -164,6 +164,7 @@ func TestSchemaNamesWhatIsRead(t *testing.T) {
 		"$defs.agent.properties":     agentKeys,
 		"$defs.tool.properties":      toolKeys,
 		"$defs.rule.properties":      ruleKeys,
+		"$defs.stage.properties":     stageKeys,
 		"$defs.principal.properties": principalKeys,
 	} {
 		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), keys(path)); diff != "" {

@@ -145,18 +145,21 @@ func (o object) on(key string) bool {
 const maxCount = 1_000_000_000
 
 // count reads a whole number from 1.
-func (o object) count(key string) int {
+func (o object) count(key string) int { return o.countTo(key, maxCount) }
+
+// countTo reads a whole number from 1 to most.
+func (o object) countTo(key string, most int) int {
 	if !o.has(key) {
 		return 0
 	}
 	n := real(o.fields[key])
 	v, err := strconv.Atoi(n.Value)
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil || v < 1 || v > maxCount {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil || v < 1 || v > most {
 		got := kindOf(n)
 		if n.Kind == yaml.ScalarNode && strings.HasPrefix(got, "a number") {
 			got = n.Value
 		}
-		o.fail(key, "want a whole number from 1 to %d, got %s", maxCount, got)
+		o.fail(key, "want a whole number from 1 to %d, got %s", most, got)
 		return 0
 	}
 	return v

@@ -65,8 +65,8 @@ var ours = map[string][]string{
 
 	"services/internal/acceptance": {},
 	"services/internal/config": {
-		"events", "services/agent", "services/internal/egress", "services/internal/jq", "services/internal/rule",
-		"services/models",
+		"events", "services/agent", "services/internal/egress", "services/internal/jq", "services/internal/judge",
+		"services/internal/rule", "services/models",
 	},
 	"services/internal/egress":    {},
 	"services/internal/imports":   {},

@@ -2,7 +2,8 @@
 //
 // An expression sees five maps and gives a bool:
 //
-//	tool      the tool: id (the canonical one), annotations, whatever else the caller puts there
+//	tool      the tool: id (the canonical one), source (kind, server, name), annotations, whatever else the caller
+//	          puts there
 //	args      the frozen arguments of the call
 //	agent     the agent that made the call: id, …
 //	run       the run the call belongs to
@@ -25,6 +26,9 @@
 //   - It is a function. Nothing in the language reads a clock, a random source or the network, so the same
 //     input gives the same answer on every process (with the time zones of its machine).
 //   - It tells no secrets. Error texts hold words of the expression, never values of the input.
+//
+// Rules name tools by their canonical identity, source and name, with * and ? (see Tool.Matches): issue_* is an id,
+// http:issue_* one of that source alone, mcp:github/delete_* server and raw name of an MCP tool.
 //
 // On top stand two pure pieces of the gate: Evaluator.Judge for the operator's rule sets, and Combine (with
 // Evaluator.Require) for what a tool and a run say by themselves. The wire shape of rules is not here.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Action is what a rule does with a call that it matches.
@@ -42,8 +43,8 @@ type Set struct {
 type Rule struct {
 	// Name is unique in the set; reasons name it.
 	Name string
-	// Tools are patterns (see Matches) over the canonical id of the tool, Agents over the id of the agent.
-	// An empty list means all.
+	// Tools are patterns over the identity of the tool (see Tool.Matches), Agents over the id of the agent (see
+	// Matches). An empty list means all.
 	Tools, Agents []string
 	// When is the expression; empty means always.
 	When string
@@ -192,13 +193,11 @@ func (e *Evaluator) pass(ctx context.Context, sets []Set, i int, v *vars) pass {
 
 // matches tells whether a rule matches: tool, agent, then expression.
 func (e *Evaluator) matches(ctx context.Context, r *Rule, v *vars, p *pass) (bool, error) {
-	for _, side := range []struct {
-		name     string
-		patterns []string
-		value    any
-	}{{varTool, r.Tools, v.in.Tool}, {varAgent, r.Agents, v.in.Agent}} {
-		ok, err := matchesAny(side.name, side.patterns, side.value)
-		if !ok || err != nil {
+	for _, match := range []func() (bool, error){
+		func() (bool, error) { return matchesTool(r.Tools, v.in.Tool) },
+		func() (bool, error) { return matchesAgent(r.Agents, v.in.Agent) },
+	} {
+		if ok, err := match(); !ok || err != nil {
 			return false, err
 		}
 	}
@@ -214,52 +213,6 @@ func (e *Evaluator) matches(ctx context.Context, r *Rule, v *vars, p *pass) (boo
 		}
 	}
 	return true, checkAction(r.Action)
-}
-
-// matchesAny matches the id of a tool or an agent. Without an id nothing is known, which is an error.
-func matchesAny(name string, patterns []string, value any) (bool, error) {
-	if len(patterns) == 0 {
-		return true, nil
-	}
-	m, _ := value.(map[string]any)
-	id, _ := m[keyID].(string)
-	if id == "" {
-		return false, &Error{Message: "the " + name + " has no id to match"}
-	}
-	for _, pattern := range patterns {
-		if Matches(pattern, id) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// Matches tells whether a pattern matches an id: * stands for any run of characters, ? for one, everything
-// else for itself. An id is matched whole and case counts. `weir apply` asks it whether a rule matches
-// anything at all.
-func Matches(pattern, id string) bool {
-	p, s := []rune(pattern), []rune(id)
-	star, from := -1, 0 // the last * in the pattern, and where its run may go on
-	i, k := 0, 0
-	for k < len(s) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, from = i, k
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == s[k]):
-			i++
-			k++
-		case star >= 0:
-			from++
-			i, k = star+1, from
-		default:
-			return false
-		}
-	}
-	for i < len(p) && p[i] == '*' {
-		i++
-	}
-	return i == len(p)
 }
 
 func checkAction(a Action) error {
@@ -296,11 +249,14 @@ func (r Rule) faults() []error {
 	if err := checkAction(r.Action); err != nil {
 		faults = append(faults, err)
 	}
-	for _, patterns := range [][]string{r.Tools, r.Agents} {
-		for _, pattern := range patterns {
-			if pattern == "" {
-				faults = append(faults, errors.New("an empty pattern matches nothing"))
-			}
+	for _, pattern := range slices.Concat(r.Tools, r.Agents) {
+		if pattern == "" {
+			faults = append(faults, errors.New("an empty pattern matches nothing"))
+		}
+	}
+	for _, pattern := range r.Tools {
+		if err := CheckToolPattern(pattern); err != nil {
+			faults = append(faults, err)
 		}
 	}
 	if r.When == "" {

@@ -375,3 +375,106 @@ func TestJudgeReadsArgumentsExactly(t *testing.T) {
 		}
 	}
 }
+
+// TestB7_10PatternsNameSourceAndName: what a pattern means does not depend on which tools there are.
+func TestB7_10PatternsNameSourceAndName(t *testing.T) {
+	t.Parallel()
+	tool := func(id, kind string) rule.Tool { return rule.Tool{ID: id, Kind: kind} }
+	mcp := func(server, name string) rule.Tool {
+		return rule.Tool{ID: server + "_" + name, Kind: "mcp", Server: server, Name: name}
+	}
+	for _, tc := range []struct {
+		pattern string
+		tool    rule.Tool
+		want    bool
+		fault   string
+	}{
+		{"issue_refund", tool("issue_refund", "go"), true, ""},
+		{"issue_refund", tool("issue_refund", ""), true, ""},
+		{"issue_refund", mcp("issue", "refund"), true, ""}, // its id
+		{"refund", mcp("issue", "refund"), false, ""},      // an alias is none
+		{"http:*", tool("pay", "http"), true, ""},
+		{"http:*", tool("pay", "exec"), false, ""},
+		{"http:p?y", tool("pay", "http"), true, ""},
+		{"exec:pay", tool("payment", "exec"), false, ""},
+		{"http:pay", tool("http:pay", "exec"), false, ""}, // an id that looks like a source
+		{"exec:http:pay", tool("http:pay", "exec"), true, ""},
+		{"?ttp:pay", tool("http:pay", "exec"), true, ""},
+		{"team:pay", tool("team:pay", "go"), true, ""}, // not a source
+		{"HTTP:pay", tool("pay", "http"), false, ""},
+		{"mcp:github/delete_*", mcp("github", "delete_repo"), true, ""},
+		{"mcp:github/delete_*", mcp("github", "list_repos"), false, ""},
+		{"mcp:github/delete_*", mcp("gitlab", "delete_repo"), false, ""},
+		{"mcp:github/delete_*", tool("github/delete_repo", "go"), false, ""},
+		{"mcp:*/delete_*", mcp("gitlab", "delete_repo"), true, ""},
+		{"mcp:github", mcp("github", "anything/at.all"), true, ""},
+		{"mcp:github", mcp("github2", "x"), false, ""},
+		{"mcp:*", mcp("github", "x"), true, ""},
+		{"mcp:*", tool("x", "builtin"), false, ""},
+		{"mcp:a/b", mcp("a", "b"), true, ""},
+		{"mcp:a/b/c", mcp("a", "b/c"), true, ""},
+		{"mcp:a/b/c", mcp("a/b", "c"), false, ""}, // no server takes the place of another one's tool
+		{"mcp:*/c", mcp("a", "b/c"), false, ""},
+		{"*", tool("x", ""), true, ""},
+		{"http:*", tool("x", ""), false, "the tool has no source"},
+		{"mcp:*", rule.Tool{ID: "x", Kind: "mcp"}, false, "which server"},
+		{"mcp:*", rule.Tool{ID: "x", Kind: "mcp", Server: "s"}, false, "which server"},
+		{"*", tool("", "go"), false, "the tool has no id"},
+		{"go:*", tool("", "go"), false, "the tool has no id"},
+	} {
+		got, err := tc.tool.Matches(tc.pattern)
+		if got != tc.want || (err != nil) != (tc.fault != "") || err != nil && !strings.Contains(err.Error(), tc.fault) {
+			t.Errorf("%q on %+v = %v, %v; want %v, %q", tc.pattern, tc.tool, got, err, tc.want, tc.fault)
+		}
+		if err := rule.CheckToolPattern(tc.pattern); err != nil {
+			t.Errorf("%q: %v", tc.pattern, err)
+		}
+	}
+	for _, pattern := range []string{"http:", "mcp:", "mcp:/x", "mcp:github/"} {
+		if rule.CheckToolPattern(pattern) == nil {
+			t.Errorf("%q is taken for a pattern", pattern)
+		}
+	}
+}
+
+// TestB7_10SourcesInPrecedence: patterns of both kinds are patterns: the first rule that matches counts, a block of another
+// set beats it, and what a tool does not tell of itself holds it, even where the rule allows.
+func TestB7_10SourcesInPrecedence(t *testing.T) {
+	t.Parallel()
+	named := func(name string, a rule.Action, tools ...string) rule.Rule {
+		return rule.Rule{Name: name, Action: a, Tools: tools}
+	}
+	set := func(rules ...rule.Rule) rule.Set { return rule.Set{Name: "s", Rules: rules} }
+	for _, tc := range []struct {
+		name, tool string
+		sets       []rule.Set
+		want       rule.Action
+		by         string
+	}{
+		{
+			"an exception by source above an ask by id", `{"id":"gh_list","source":{"kind":"mcp","server":"gh","name":"list"}}`,
+			[]rule.Set{set(named("reads", rule.Allow, "mcp:gh/list"), named("rest", rule.Ask, "gh_*"))}, rule.Allow, "reads",
+		},
+		{
+			"the same id of another source", `{"id":"gh_list","source":{"kind":"go"}}`,
+			[]rule.Set{set(named("reads", rule.Allow, "mcp:gh/list"), named("rest", rule.Ask, "gh_*"))}, rule.Ask, "rest",
+		},
+		{
+			"a block by source over an allow by id", `{"id":"pay","source":{"kind":"http"}}`,
+			[]rule.Set{set(named("pay", rule.Allow, "pay")), set(named("web", rule.Block, "http:*"))}, rule.Block, "web",
+		},
+		{
+			"an allow by a source that is not told", `{"id":"pay"}`,
+			[]rule.Set{set(named("web", rule.Allow, "http:*"))}, rule.Ask, "web",
+		},
+		{
+			"one of several patterns is enough", `{"id":"pay"}`,
+			[]rule.Set{set(named("web", rule.Allow, "http:*", "pay"))}, rule.Allow, "web",
+		},
+	} {
+		got := evaluator().Judge(t.Context(), tc.sets, rule.Input{Tool: object(t, tc.tool)})
+		if got.Action != tc.want || got.Reason.Rule != tc.by {
+			t.Errorf("%s: %s by %+v, want %s by %s", tc.name, got.Action, got.Reason, tc.want, tc.by)
+		}
+	}
+}

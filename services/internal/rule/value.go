@@ -23,6 +23,7 @@ const (
 	varRun         = "run"
 	varContext     = "context"
 	keyID          = "id"
+	keySource      = "source"
 	keyAnnotations = "annotations"
 )
 
