@@ -34,7 +34,7 @@ func (k Keys) Verify(domain, subject string, payload []byte, s Signature) error 
 	if !ok {
 		return ErrBadSignature
 	}
-	sig, err := base64.RawURLEncoding.DecodeString(s.Sig)
+	sig, err := base64.RawURLEncoding.Strict().DecodeString(s.Sig)
 	if err != nil || len(sig) != ed25519.SignatureSize {
 		return ErrBadSignature
 	}
