@@ -114,8 +114,12 @@ chaos: ## Kill real processes under load, ROUNDS=20 times
 	$(GO) test -v -run 'Chaos|Kill' -count=$(ROUNDS) -timeout 4h $(SIM) ./services/cmd/weir
 
 .PHONY: soak
-soak: ## Simulate SEEDS=100000 seeds from SEED on; replay one with SEEDS=1
-	$(GO) test -count=1 -timeout 72h $(SIM) -weir.seeds=$(SEEDS) -weir.seed=$(SEED)
+soak: ## Simulate SEEDS=100000 seeds from SEED on, and ten times the races, forgeries and random events of the tests
+	$(GO) test -count=1 -timeout 72h $(SIM) -run TestSimulation -weir.seeds=$(SEEDS) -weir.seed=$(SEED)
+ifneq ($(SEEDS),1)
+	$(GO) test -count=1 -timeout 24h $(SIM) -run 'TestRaces|TestAttack15' -weir.rounds=10000 -weir.killed=10000 -weir.forged=100000
+	$(GO) test -count=1 -timeout 24h ./services/approval -run TestGateFollowsTheModel -weir.model=200000
+endif
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities (asks the Go vulnerability database)

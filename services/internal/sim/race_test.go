@@ -20,8 +20,9 @@ import (
 )
 
 var (
-	rounds    = flag.Int("weir.rounds", 1000, "how many rounds of concurrent deciders run on one node")
-	roundsOn3 = flag.Int("weir.rounds3", 100, "how many rounds of concurrent deciders run on three replicas")
+	rounds       = flag.Int("weir.rounds", 1000, "how many rounds of concurrent deciders run on one node")
+	killedRounds = flag.Int("weir.killed", 1000, "how many rounds of concurrent deciders run with gates that are killed")
+	roundsOn3    = flag.Int("weir.rounds3", 100, "how many rounds of concurrent deciders run on three replicas")
 )
 
 const (
@@ -58,6 +59,30 @@ func TestRaces(t *testing.T) {
 	}
 }
 
+// TestRacesOverKills lets 2 to 8 deciders meet at one ask while the gates are killed again and again between any two of
+// their steps. It comes out as without kills.
+func TestRacesOverKills(t *testing.T) {
+	t.Parallel()
+	tally := &tally{}
+	t.Run("one node", func(t *testing.T) {
+		for from := 0; from < *killedRounds; from += racers {
+			t.Run(fmt.Sprint(from+1), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					m := &meet{tally: tally, patience: 20 * time.Minute}
+					m.crowd, m.kills = m.few, true
+					m.open(t, from, Options{})
+					m.race(min(racers, *killedRounds-from))
+				})
+			})
+		}
+	})
+	if *killedRounds >= 200 {
+		tally.everybodyWins(t)
+	}
+	t.Logf("%d gates were killed", tally.killed)
+}
+
 // TestRacesOnThreeReplicas is TestRaces in real time on a cluster, with services that are spread over its servers. There
 // an append may find another one of its chain in flight, and who loses may not see the winner at once.
 func TestRacesOnThreeReplicas(t *testing.T) {
@@ -79,8 +104,12 @@ func TestRacesOnThreeReplicas(t *testing.T) {
 
 // meet is a world in which deciders meet.
 type meet struct {
-	w     *World
-	tally *tally
+	w        *World
+	tally    *tally
+	patience time.Duration            // how long a part of a round may take
+	crowd    func() []events.Decision // who meets in a round beside the deadline; an empty one cancels the run
+	kills    bool
+	respawn  sync.WaitGroup
 
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -89,7 +118,36 @@ type meet struct {
 
 func newMeet(t *testing.T, seed int, tally *tally, o Options) *meet {
 	t.Helper()
-	m := &meet{tally: tally, rng: rand.New(rand.NewPCG(uint64(seed), 2)), notes: map[string][]events.Error{}}
+	m := &meet{tally: tally, patience: hung}
+	m.crowd = m.many
+	m.open(t, seed, o)
+	return m
+}
+
+// many are the deciders of a round that all meet at once.
+func (m *meet) many() []events.Decision {
+	all := make([]events.Decision, deciders-1)
+	for i := range len(all) - cancellers {
+		all[i] = events.Decline
+		if i < approvers {
+			all[i] = events.Approve
+		}
+	}
+	return all
+}
+
+// few are 1 to 7, of any kind.
+func (m *meet) few() []events.Decision {
+	all := make([]events.Decision, 1+m.pick(7))
+	for i := range all {
+		all[i] = []events.Decision{events.Approve, events.Approve, events.Decline, events.Decline, ""}[m.pick(5)]
+	}
+	return all
+}
+
+func (m *meet) open(t *testing.T, seed int, o Options) {
+	t.Helper()
+	m.rng, m.notes = rand.New(rand.NewPCG(uint64(seed), 2)), map[string][]events.Error{}
 	o.Point = m.stall
 	o.Gate = func(c *approval.Config) { c.Expires = deadline }
 	m.w = New(t, o)
@@ -101,17 +159,38 @@ func newMeet(t *testing.T, seed int, tally *tally, o Options) *meet {
 		m.w.must(err)
 		t.Cleanup(stop)
 	}
-	return m
 }
 
 func principal(i int) string { return fmt.Sprintf("p%02d", i) }
 
 // stall holds a gate back between what it has read and the append that follows it. The steps are coarse, so that
 // several handlers go on at the same moment of fake time.
-func (m *meet) stall(name string, _ *Copy) {
+func (m *meet) stall(name string, c *Copy) {
+	if c.Service == approval.Name && m.killsNow() {
+		m.kill(c)
+		return
+	}
 	if name == "answer.before" || name == "result.before" || name == "end.before" {
 		m.w.pause(time.Duration(m.pick(4)) * 100 * time.Millisecond)
 	}
+}
+
+func (m *meet) killsNow() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.kills && m.rng.IntN(1000) < 4*killChance
+}
+
+// kill stops a gate at once; another one takes its place.
+func (m *meet) kill(c *Copy) {
+	c.Kill()
+	m.tally.kill()
+	m.respawn.Go(func() {
+		m.w.pause(time.Second)
+		if m.w.T.Context().Err() == nil {
+			m.w.Start(approval.Name)
+		}
+	})
 }
 
 func (m *meet) pick(n int) int {
@@ -152,6 +231,10 @@ func (m *meet) race(n int) {
 		})
 	}
 	wg.Wait()
+	m.mu.Lock()
+	m.kills = false
+	m.mu.Unlock()
+	m.respawn.Wait()
 	m.awaitNoEntries()
 	m.w.Check(true)
 }
@@ -159,7 +242,7 @@ func (m *meet) race(n int) {
 // awaitNoEntries waits until no run counts as suspended: entries follow the ends of their runs. What is still there in
 // the end is for Check to tell.
 func (m *meet) awaitNoEntries() {
-	for end := time.Now().Add(hung); time.Now().Before(end); m.w.pause(100 * time.Millisecond) {
+	for end := time.Now().Add(m.patience); time.Now().Before(end); m.w.pause(100 * time.Millisecond) {
 		if m.entries() == 0 {
 			return
 		}
@@ -199,26 +282,21 @@ type move struct {
 func (r *meeting) run() {
 	r.id = r.w.Request("refund order 42")
 	r.call = refundOf(r.id)
-	r.ask = r.w.AwaitAsk(r.call, hung)
-	r.moves = make([]move, deciders-1)
+	r.ask = r.w.AwaitAsk(r.call, r.patience)
+	crowd := r.crowd()
+	r.moves = make([]move, len(crowd))
 	at := r.ask.ExpiresAt.Add(time.Duration(r.pick(6)-4) * 100 * time.Millisecond)
 	var wg sync.WaitGroup
 	for i := range r.moves {
-		r.moves[i].who = principal(i)
-		switch {
-		case i < approvers:
-			r.moves[i].decision = events.Approve
-		case i < len(r.moves)-cancellers:
-			r.moves[i].decision = events.Decline
-		}
+		r.moves[i].who, r.moves[i].decision = principal(i), crowd[i]
 		wg.Go(func() {
 			r.w.pause(time.Until(at))
 			r.send(&r.moves[i])
 		})
 	}
 	wg.Wait()
-	r.end = r.w.AwaitEnd(r.id, hung)
-	r.until = time.Now().Add(hung)
+	r.end = r.w.AwaitEnd(r.id, r.patience)
+	r.until = time.Now().Add(r.patience)
 }
 
 // tellHung logs how far a run has come that has not ended.
@@ -295,7 +373,7 @@ func (r *meeting) facts(filter string) (all []events.Event) {
 // checkLoser demands a note and a fact that name who won.
 func (r *meeting) checkLoser(m move, counted *events.CallAnswered) {
 	r.awaitNote(m)
-	fact := r.w.Await(r.w.Conn().Namespace().Beside(r.call, events.KindRefused, m.id), hung)
+	fact := r.w.Await(r.w.Conn().Namespace().Beside(r.call, events.KindRefused, m.id), r.patience)
 	d, err := events.Data[events.DecisionRefused](fact)
 	r.w.must(err)
 	if d.Principal != m.who || d.Decision != m.decision {
@@ -366,8 +444,15 @@ func (r *meeting) checkEffect(won events.Decision) {
 
 // tally counts winners.
 type tally struct {
-	mu   sync.Mutex
-	wins map[string]int
+	mu     sync.Mutex
+	wins   map[string]int
+	killed int
+}
+
+func (t *tally) kill() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.killed++
 }
 
 func (t *tally) add(decision string) {
