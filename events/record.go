@@ -141,7 +141,7 @@ func (r Record) Decode() (Event, error) {
 	}
 	e.Place, e.Seq, e.Stored = place, r.LogSeq, r.Time
 	e.Signature, e.Carried = Signature{Key: r.Key, Sig: r.Sig}, r.Carried
-	if e.Subject != place.Run && place.Kind != KindProbe {
+	if e.Subject != place.Run {
 		return Event{}, badEvent("event of run %s in the chain of run %s", e.Subject, place.Run)
 	}
 	return e, nil

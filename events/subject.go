@@ -384,6 +384,13 @@ func (ns Namespace) GrantProbe(id string) (ingest, stored string) {
 	return ns.root() + "put." + tail, ns.root() + tail
 }
 
+// IsProbe reports whether a stored subject is that of a self-test, of either kind.
+func IsProbe(subject string) bool {
+	part := strings.Split(subject, ".")
+	return len(part) == 6 && part[0] == "weir" && part[3] == TokenProbe &&
+		(part[2] == "run" || part[2] == "grant" && part[4] == string(KindUse))
+}
+
 // RunAll covers every stored fact of every run; also the target of their republication.
 func (ns Namespace) RunAll() string { return ns.root() + "run.>" }
 

@@ -16,6 +16,8 @@ import (
 const (
 	// auditBatch is how many facts of the record are read at once.
 	auditBatch = 256
+	// auditPoll is how often a reader looks whether the record has caught up.
+	auditPoll = 10 * time.Millisecond
 	// idSlack is how far the clock of whoever made a run id may be off.
 	idSlack = 24 * time.Hour
 	// headerSource is where the server says which fact of which stream a copy is. It takes away what a writer has put
@@ -34,7 +36,6 @@ type AuditQuery struct {
 type AuditState struct {
 	First, Last uint64    // sequences; First is beyond Last when nothing is there
 	LastTime    time.Time // when the latest was stored
-	Behind      uint64    // facts of the log that are not in the record yet
 }
 
 // AuditState asks the leader how far the record goes. [ErrNotFound] says that the namespace keeps none: the stream is made
@@ -46,9 +47,6 @@ func (c *Conn) AuditState(ctx context.Context) (AuditState, error) {
 			Last     uint64    `json:"last_seq"`
 			LastTime time.Time `json:"last_ts"`
 		} `json:"state"`
-		Sources []struct {
-			Lag uint64 `json:"lag"`
-		} `json:"sources"`
 	}
 	err := c.persist(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
@@ -61,11 +59,39 @@ func (c *Conn) AuditState(ctx context.Context) (AuditState, error) {
 	if err != nil {
 		return AuditState{}, fmt.Errorf("look at the record: %w", err)
 	}
-	s := AuditState{First: max(info.State.First, 1), Last: info.State.Last, LastTime: info.State.LastTime}
-	for _, source := range info.Sources {
-		s.Behind += source.Lag
+	return AuditState{First: max(info.State.First, 1), Last: info.State.Last, LastTime: info.State.LastTime}, nil
+}
+
+// AwaitAudit waits until the record has what the log has at this moment, or for so long: the server copies facts a moment
+// after they were stored. A record that stays behind, and a user who may not look at the log, are no error.
+func (c *Conn) AwaitAudit(ctx context.Context, limit time.Duration) error {
+	if _, err := c.AuditState(ctx); err != nil {
+		return err
 	}
-	return s, nil
+	var log struct {
+		State struct {
+			Last uint64 `json:"last_seq"`
+		} `json:"state"`
+	}
+	wait, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := c.call(wait, "STREAM.INFO."+c.ns.Store(events.StreamRuns), nil, &log); err != nil {
+		return ctx.Err()
+	}
+	for log.State.Last > 0 {
+		m, err := c.directGet(wait, c.ns.Store(events.StreamAudit), msgGet{LastBy: c.ns.Audit()})
+		if err == nil {
+			if r, err := auditRecord(m); err == nil && r.LogSeq >= log.State.Last {
+				return nil
+			}
+		}
+		select {
+		case <-wait.Done():
+			return ctx.Err()
+		case <-time.After(auditPoll):
+		}
+	}
+	return nil
 }
 
 // Audit reads the record in order, up to what was stored when it began: each fact with its place in the log, and without

@@ -45,6 +45,7 @@ It is for one person: who reaches the server may decide in anybody's name. For m
 	cmd.Flags().StringVar(&o.dir, "dir", ".weir", "directory of the streams and the gate's key")
 	cmd.Flags().StringVar(&o.listen, "listen", defaultListen, "where the NATS server listens")
 	cmd.Flags().StringVarP(&o.file, "file", "f", "", "file of agents and tools (default weir.yaml, if it is there)")
+	cmd.Flags().BoolVar(&o.audit, "audit", true, "keep the record, for weir audit")
 	cmd.Flags().StringVar(&o.sync, "sync", "default", "when appends reach the disk: default, always, or a span such as 5ms")
 	defineAdmin(cmd, &o.admin)
 	return cmd
@@ -56,6 +57,7 @@ type devOptions struct {
 	listen string
 	admin  string
 	file   string // a weir.yaml; empty: the default one if it is there, else the built-in example
+	audit  bool
 	sync   string
 	ns     events.Namespace // empty: the file's, else the default
 	lookup config.Lookup
@@ -103,9 +105,11 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 		return err
 	}
 	defer health.Close()
+	settings := setup.settings()
+	settings.Audit = o.audit
 	l, err := startLocal(ctx, localOptions{
 		Dir: o.dir, Listen: o.listen, Sync: sync, Namespace: setup.ns,
-		Settings: setup.settings(), Log: o.log,
+		Settings: settings, Log: o.log,
 	})
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ import (
 // A story is a file of testdata/script: prose, then the section -- story --, which is what somebody types and sees, then
 // files that the story needs. In the section a line is
 //
-//	$ weir …      a command; quotes as in a shell, $WORK is the folder of the files
+//	$ weir …      a command; quotes as in a shell, $WORK is the folder of the files, $GATE the gate's public key
 //	< …           a line that is typed: then a person sits at the terminal
 //	> …           a line on the standard output
 //	2> …          a line on the standard error
@@ -78,8 +78,9 @@ type story struct {
 
 func newStory(t *testing.T, path, text string) *story {
 	t.Helper()
+	url, gate := startStoryServer(t)
 	s := &story{t: t, path: path, env: map[string]string{
-		"NATS_URL": startStoryServer(t), "WEIR_PRINCIPAL": "alice", "XDG_CONFIG_HOME": t.TempDir(),
+		"NATS_URL": url, "WEIR_PRINCIPAL": "alice", "XDG_CONFIG_HOME": t.TempDir(),
 	}}
 	sections, lines := sectionsOf(text)
 	work := t.TempDir()
@@ -91,7 +92,7 @@ func newStory(t *testing.T, path, text string) *story {
 			t.Fatal(err)
 		}
 	}
-	s.parse(strings.ReplaceAll(sections["story"], "$WORK", work), lines["story"])
+	s.parse(strings.NewReplacer("$WORK", work, "$GATE", gate).Replace(sections["story"]), lines["story"])
 	if len(s.commands) == 0 {
 		t.Fatalf("%s: no command in the section -- story --", path)
 	}
@@ -276,8 +277,8 @@ func storyTools() []agent.Tool {
 	}
 }
 
-// startStoryServer starts a server with all services and gives its URL.
-func startStoryServer(t *testing.T) string {
+// startStoryServer starts a server with all services, and gives its URL and the public key of its gate.
+func startStoryServer(t *testing.T) (url, gateKey string) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -289,7 +290,7 @@ func startStoryServer(t *testing.T) string {
 	conn, err := jetstream.Connect(t.Context(), jetstream.Options{InProcess: srv.InProcess()})
 	must(err)
 	t.Cleanup(func() { _ = conn.Close() })
-	must(conn.Ensure(t.Context(), jetstream.Settings{}))
+	must(conn.Ensure(t.Context(), jetstream.Settings{Audit: true}))
 	key, err := jetstream.NewKey()
 	must(err)
 	pub, err := jetstream.ParsePublic(key.Public)
@@ -331,5 +332,5 @@ func startStoryServer(t *testing.T) string {
 		cancel()
 		running.Wait()
 	})
-	return srv.ClientURL()
+	return srv.ClientURL(), key.Public
 }

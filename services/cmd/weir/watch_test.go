@@ -13,7 +13,8 @@ import (
 // Somebody watches the inbox while others ask and decide: what waits comes first, then what happens.
 func TestApprovalsAreWatched(t *testing.T) {
 	t.Parallel()
-	env := lookupIn(map[string]string{"NATS_URL": startStoryServer(t), "WEIR_PRINCIPAL": "alice"})
+	url, _ := startStoryServer(t)
+	env := lookupIn(map[string]string{"NATS_URL": url, "WEIR_PRINCIPAL": "alice"})
 	quietly := func(want int, args ...string) {
 		t.Helper()
 		var said bytes.Buffer
