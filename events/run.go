@@ -64,7 +64,8 @@ type RunStarted struct {
 	RootRunID   string       `json:"rootRunId"`
 	Path        []PathEntry  `json:"path"`
 	AgentID     string       `json:"agentId"`
-	Requester   string       `json:"requester"` // principal token of the request's subject
+	Requester   string       `json:"requester"`             // principal token of the request's subject
+	RequesterID string       `json:"requesterId,omitempty"` // the id that the token was made of, as the request says it
 	InboxSeq    uint64       `json:"inboxSeq"`
 	RequestID   string       `json:"requestId"` // event id of the request
 	Request     RunRequested `json:"request"`

@@ -138,7 +138,7 @@ var samples = map[string]any{
 	},
 	"run.started.v1.json": RunStarted{
 		RunID: "r7Kq2", RootRunID: "r7Kq2", Path: samplePath, AgentID: "support",
-		Requester: "456", InboxSeq: 77, RequestID: "0197c3a4-0000", Request: sampleRequest(), Definitions: sampleDefs,
+		Requester: "456", RequesterID: "456", InboxSeq: 77, RequestID: "0197c3a4-0000", Request: sampleRequest(), Definitions: sampleDefs,
 		Signed: sampleSigned,
 	},
 	"step.finished.v1.json": StepFinished{

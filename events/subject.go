@@ -43,22 +43,6 @@ func Token(id string) string {
 	return "=h" + tokenEncoding.EncodeToString(sum[:])
 }
 
-// IDOf is the id that a token was made of. Of a token that holds only the digest of an id it is not known.
-func IDOf(token string) (string, bool) {
-	if literal(token) {
-		return token, true
-	}
-	text, ok := strings.CutPrefix(token, "=b")
-	if !ok {
-		return "", false
-	}
-	id, err := tokenEncoding.DecodeString(text)
-	if err != nil || Token(string(id)) != token { // one id has one token
-		return "", false
-	}
-	return string(id), true
-}
-
 func literal(id string) bool {
 	if id == "" || len(id) > MaxToken {
 		return false

@@ -93,8 +93,11 @@ func (s *Service) answer(ctx context.Context, d jetstream.Delivery, in events.In
 		return jetstream.Final(err)
 	}
 	m.run = r
-	data, refusal := m.judge(d.Event)
-	if refusal != nil {
+	data, refusal, err := s.judge(ctx, &m, d)
+	switch {
+	case err != nil:
+		return err
+	case refusal != nil:
 		return s.refuseUncounted(ctx, d, in, m, refusal)
 	}
 	last, ours, err := s.add(ctx, s.ns.Call(m.call, events.KindAnswer), m.fact, data)
@@ -111,6 +114,17 @@ func (s *Service) answer(ctx context.Context, d jetstream.Delivery, in events.In
 		return s.tooLate(ctx, d, in, last)
 	}
 	return s.follow(ctx, r, last)
+}
+
+// judge finds out on whose behalf an automatic resume is sent, and checks it as any other decision.
+func (s *Service) judge(ctx context.Context, m *meeting, d jetstream.Delivery) (events.CallAnswered, *events.Error, error) {
+	if m.who.authType == events.AuthAuto {
+		if refusal, err := s.onBehalf(ctx, m, d); refusal != nil || err != nil {
+			return events.CallAnswered{}, refusal, err
+		}
+	}
+	a, refusal := m.judge(d.Event)
+	return a, refusal, nil
 }
 
 // refuseUncounted refuses a decision for the pending ask, unless it is the one that counted in the round before and is
@@ -179,6 +193,10 @@ func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inb
 	if e.AuthID == "" || events.Token(e.AuthID) != in.Principal && e.AuthID != in.Principal {
 		return proof{}, events.Errorf(events.CodeForbidden,
 			"authid is %q, the subject names principal %q", e.AuthID, in.Principal), nil
+	}
+	if e.AuthID == events.TokenAuto {
+		who, refusal := proveAuto(req)
+		return who, refusal, nil
 	}
 	def, err := s.principal(ctx, e.AuthID)
 	if err != nil {

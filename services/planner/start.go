@@ -34,7 +34,7 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 		return s.refuse(ctx, d, in, req.RunID, refusal)
 	}
 	data := events.RunStarted{
-		RunID: req.RunID, RootRunID: req.RunID, AgentID: req.AgentID, Requester: in.Principal,
+		RunID: req.RunID, RootRunID: req.RunID, AgentID: req.AgentID, Requester: in.Principal, RequesterID: senderOf(d.Event, in),
 		Path: []events.PathEntry{{AgentID: req.AgentID, RunID: req.RunID}}, InboxSeq: d.Event.Seq,
 		RequestID: d.Event.ID, Request: req, Definitions: defs, Signed: signed(d),
 	}
@@ -55,6 +55,14 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 		return nil
 	}
 	return s.exists(ctx, d, in, req)
+}
+
+// senderOf is the id of who asks, when the request names it: that of which the subject holds the token.
+func senderOf(e events.Event, in events.Inbox) string {
+	if events.Token(e.AuthID) != in.Principal {
+		return ""
+	}
+	return e.AuthID
 }
 
 // readRequest reads and checks what a start says, as far as that needs no look at the registry. The run id is the
