@@ -2,6 +2,7 @@ package rule
 
 import (
 	"fmt"
+	"strings"
 
 	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
@@ -11,6 +12,7 @@ import (
 type shape struct {
 	loops       bool
 	annotations bool
+	beyondArgs  bool // it names another variable than args
 }
 
 // inspect walks a parsed expression before its types are checked, and refuses what would take long to check
@@ -31,6 +33,7 @@ func inspect(a *celast.AST) (shape, error) {
 			if isTool(e) {
 				tools++
 			}
+			s.beyondArgs = s.beyondArgs || isBeyondArgs(e)
 		case celast.SelectKind:
 			if sel := e.AsSelect(); isTool(sel.Operand()) && sel.FieldName() != keyAnnotations {
 				fields++
@@ -55,9 +58,19 @@ func first(a, b error) error {
 	return b
 }
 
-func isTool(e celast.Expr) bool {
-	return e.Kind() == celast.IdentKind && e.AsIdent() == varTool
+func isTool(e celast.Expr) bool { return e.Kind() == celast.IdentKind && variable(e) == varTool }
+
+// isBeyondArgs tells whether a name is that of a variable other than args. In a loop over a name of its own it may be none.
+func isBeyondArgs(e celast.Expr) bool {
+	switch variable(e) {
+	case varTool, varAgent, varRun, varContext:
+		return true
+	}
+	return false
 }
+
+// variable is the name of a variable; a leading dot, which keeps a loop from hiding it, is no part of that.
+func variable(e celast.Expr) string { return strings.TrimPrefix(e.AsIdent(), ".") }
 
 // at is an error at the start of a part of the expression.
 func at(a *celast.AST, e celast.Expr, message string) error {

@@ -111,6 +111,10 @@ func (p *Program) Expr() string { return p.expr }
 // itself: a caller that lets a call pass because an expression is true refuses such an expression.
 func (p *Program) ReadsAnnotations() bool { return p.shape.annotations }
 
+// ReadsOnlyArgs tells whether the expression names no other variable than args. Without the others it would fail, or be
+// true for want of them.
+func (p *Program) ReadsOnlyArgs() bool { return !p.shape.beyondArgs }
+
 // Eval evaluates the expression. It returns false with every error: callers that see an error hold the call.
 // The error is an *Error, and errors.Is finds the context's error in it.
 func (p *Program) Eval(ctx context.Context, in Input) (bool, error) {

@@ -210,8 +210,29 @@ func TestReadsAnnotations(t *testing.T) {
 		`tool["id"] == "a"`:                          true, // not told apart
 		`[tool].exists(t, t.id == "a")`:              true,
 		`args.items.exists(tool, tool.price > 1000)`: false,
+		`.tool.annotations.readOnlyHint`:             true,
 	} {
 		if got := compile(t, expr).ReadsAnnotations(); got != want {
+			t.Errorf("%s: %v, want %v", expr, got, want)
+		}
+	}
+}
+
+func TestReadsOnlyArgs(t *testing.T) {
+	t.Parallel()
+	for expr, want := range map[string]bool{
+		`args.amount < 100.0`:                      true,
+		`args.items.all(i, i.price < args.limit)`:  true,
+		`args.run == "x" && has(args.tool.id)`:     true,
+		`true`:                                     true,
+		`!has(tool.annotations)`:                   false,
+		`args.amount < 100.0 || agent.id == "a"`:   false,
+		`run.thread == args.thread`:                false,
+		`context == {}`:                            false,
+		`args.items.exists(i, i == .context.item)`: false,
+		`args.items.exists(run, run.price > 1000)`: false, // not told apart
+	} {
+		if got := compile(t, expr).ReadsOnlyArgs(); got != want {
 			t.Errorf("%s: %v, want %v", expr, got, want)
 		}
 	}
