@@ -55,7 +55,8 @@ const (
 	DomainAnswer   = "weir.answer.v1"
 	DomainVote     = "weir.vote.v1"
 	DomainStart    = "weir.start.v1"
-	DomainDecision = "weir.decision.v1"
+	DomainDecision = "weir.decision.v1" // decisions, and grants that are asked for or taken back
+	DomainGrant    = "weir.grant.v1"    // uses of grants; also the grants themselves, by their subject in the bucket
 )
 
 // Chains of the catalogue.
@@ -136,15 +137,19 @@ var Catalog = []Row{
 		By: "executor", For: "gate", Means: "an outcome came after its chain had gone on",
 	}),
 	row[GrantRequested](Row{
-		Type: "grant.requested", Subject: "in.grant.<principal>.<grant>", Stream: StreamInbox,
+		Type: "grant.requested", Subject: "in.grant.<principal>.<grant>", Stream: StreamInbox, Domain: DomainDecision,
 		By: "people, programs", For: "gate", Means: "somebody asks for a standing approval",
 	}),
 	row[GrantRevoked](Row{
-		Type: "grant.revoked", Subject: "in.grant.<principal>.<grant>", Stream: StreamInbox,
+		Type: "grant.revoked", Subject: "in.grant.<principal>.<grant>", Stream: StreamInbox, Domain: DomainDecision,
 		By: "people, programs", For: "gate", Means: "somebody takes a standing approval back",
 	}),
+	row[GrantRefused](Row{
+		Type: "grant.refused", Subject: "note.<principal>.<grant>.=grant",
+		By: "gate", For: "the sender", Means: "what was asked of a standing approval did not count",
+	}),
 	row[GrantUsed](Row{
-		Type: "grant.used", Subject: "grant.<id>.use.<toolCallId>", Chain: chainGrant, Stream: StreamRuns,
+		Type: "grant.used", Subject: "grant.<id>.use.<toolCallId>", Chain: chainGrant, Stream: StreamRuns, Domain: DomainGrant,
 		By: "gate", For: "gate", Means: "a standing approval was used once",
 	}),
 	row[TimerSet](Row{

@@ -80,7 +80,7 @@ type Error struct {
 	Allowed []Decision   `json:"allowed,omitempty"` // wrong_kind: what this ask takes
 	Issues  []Issue      `json:"issues,omitempty"`  // what is wrong with which field
 	Rule    string       `json:"rule,omitempty"`    // forbidden: the rule that says so
-	What    string       `json:"what,omitempty"`    // not_found: agent, tool, run or call
+	What    string       `json:"what,omitempty"`    // not_found: agent, tool, run, call or grant
 	RunID   string       `json:"runId,omitempty"`
 }
 

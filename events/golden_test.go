@@ -198,7 +198,7 @@ func inItsPlace(t *testing.T, row Row, e Event) {
 			t.Errorf("chain %q, the catalogue says %q", got, row.Chain)
 		}
 	case strings.HasPrefix(row.Subject, "in.start") || strings.HasPrefix(row.Subject, "in.decide") ||
-		strings.HasPrefix(row.Subject, "in.cancel"):
+		strings.HasPrefix(row.Subject, "in.cancel") || strings.HasPrefix(row.Subject, "in.grant"):
 		in, err := DefaultNamespace.ParseInbox(subject)
 		if err != nil || in.Principal == "" {
 			t.Errorf("%+v, %v", in, err)

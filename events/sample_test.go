@@ -211,9 +211,14 @@ var samples = map[string]any{
 	"grant.requested.v1.json": GrantRequested{
 		ID: "g1", AgentID: "support", ToolID: "issue_refund", ThreadID: "thread-9",
 		Terms: GrantTerms{Scope: "thread", For: Duration(time.Hour), Uses: 3}, Reason: "sale day",
+		Groups: []string{"finance"},
 	},
 	"grant.revoked.v1.json": GrantRevoked{ID: "g1", Reason: "sale is over"},
-	"grant.used.v1.json":    GrantUsed{ID: "g1", ToolCallID: "r7Kq2=1-2", Number: 1, At: sampleTime, Grant: sampleGrant()},
+	"grant.refused.v1.json": GrantRefused{
+		ID: "g1", EventID: "0197c3a4-0005",
+		Error: Error{Code: CodeNotFound, Message: "grant g1 is not known", What: "grant"},
+	},
+	"grant.used.v1.json": GrantUsed{ID: "g1", ToolCallID: "r7Kq2=1-2", Number: 1, At: sampleTime, Grant: sampleGrant()},
 	"timer.set.v1.json": TimerSet{
 		RunID: "r7Kq2", ToolCallID: "r7Kq2=1-2", Purpose: TimerExpire,
 		At: sampleWeek,
@@ -268,6 +273,7 @@ var goldenSubjects = map[string]func(*testing.T, Event) string{
 	}),
 	"grant.requested.v1.json": of(func(d GrantRequested) string { return ns.InGrant("alice", d.ID) }),
 	"grant.revoked.v1.json":   of(func(d GrantRevoked) string { return ns.InGrant("alice", d.ID) }),
+	"grant.refused.v1.json":   of(func(d GrantRefused) string { return ns.NoteOfGrant("alice", d.ID) }),
 	"grant.used.v1.json":      of(func(d GrantUsed) string { return ns.GrantUse(d.ID, callOf(d.ToolCallID)).Subject() }),
 	"timer.set.v1.json":       of(func(d TimerSet) string { return ns.TimerSet(TimerID(callOf(d.ToolCallID), d.Round)) }),
 	"timer.fired.v1.json":     of(func(d TimerFired) string { return ns.TimerFire(TimerID(callOf(d.ToolCallID), d.Round)) }),

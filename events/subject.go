@@ -19,6 +19,7 @@ const (
 	TokenTool      = "=tool"    // agent: a run of one tool
 	TokenProbe     = "=probe"   // run: self-test of the guards
 	TokenRun       = "=run"     // call of what concerns the run itself, or the one call of it that waits
+	TokenGrant     = "=grant"   // the same place of a note that concerns a grant
 )
 
 // MaxToken is the length up to which an id stands in a subject as it is.
@@ -251,6 +252,7 @@ type Inbox struct {
 	Agent     string // token; of a start
 	Run       string // of a cancel or decision
 	Call      string // token; of a decision; TokenRun means the one call that waits
+	Grant     string // token; of a grant that is asked for or taken back
 }
 
 // ParseInbox reads the subject of a request.
@@ -265,6 +267,8 @@ func (ns Namespace) ParseInbox(subject string) (Inbox, error) {
 		return Inbox{Verb: VerbCancel, Principal: part[1], Run: part[2]}, nil
 	case len(part) == 4 && part[0] == VerbDecide:
 		return Inbox{Verb: VerbDecide, Principal: part[1], Run: part[2], Call: part[3]}, nil
+	case len(part) == 3 && part[0] == VerbGrant:
+		return Inbox{Verb: VerbGrant, Principal: part[1], Grant: part[2]}, nil
 	}
 	return Inbox{}, fmt.Errorf("%w: subject %q is not a request's", ErrBadID, subject)
 }
@@ -339,6 +343,11 @@ func (ns Namespace) Note(principal, run, call string) string {
 	return ns.root() + "note." + nameOrToken(principal) + "." + runToken(run) + "." + call
 }
 
+// NoteOfGrant is where somebody who asked for a standing approval, or took one back, hears of a refusal.
+func (ns Namespace) NoteOfGrant(principal, grant string) string {
+	return ns.below("note", nameOrToken(principal), nameOrToken(grant), TokenGrant)
+}
+
 // Notes covers what one principal is told.
 func (ns Namespace) Notes(principal string) string {
 	return ns.root() + "note." + nameOrToken(principal) + ".>"
@@ -377,6 +386,12 @@ func IsProbe(subject string) bool {
 
 // RunAll covers every stored fact of every run; also the target of their republication.
 func (ns Namespace) RunAll() string { return ns.root() + "run.>" }
+
+// GrantAll covers every stored use of every grant.
+func (ns Namespace) GrantAll() string { return ns.root() + "grant.>" }
+
+// UsesOf covers the uses of one grant; it is that chain's filter.
+func (ns Namespace) UsesOf(grant string) string { return ns.GrantUse(grant, CallID{}).Chain() }
 
 // EveryMain is a consumer's filter: one kind of fact of the main chain, of every run.
 func (ns Namespace) EveryMain(kind Kind) string {
@@ -517,6 +532,38 @@ func SuspendedFilter(agent, resource, thread string) string {
 		return Token(s)
 	}
 	return any(agent) + "." + any(resource) + "." + any(thread) + ".*.*"
+}
+
+// Key is the key of a standing approval in the bucket grants: "<scope>.<run or thread>.<tool>.<id>".
+func (g Grant) Key() string {
+	of := Token(g.ThreadID)
+	if g.Terms.Scope == ScopeRun {
+		of = runToken(g.RunID)
+	}
+	return string(join(nil, Token(g.Terms.Scope), of, Token(g.ToolID), Token(g.ID)))
+}
+
+// GrantFilter chooses standing approvals by what their keys hold; an empty field takes all.
+type GrantFilter struct {
+	Scope string // run or thread
+	Of    string // the run or thread; with Scope only
+	Tool  string
+	ID    string
+}
+
+// Keys covers the keys of the grants that are chosen.
+func (f GrantFilter) Keys() string {
+	of := Token
+	if f.Scope == ScopeRun {
+		of = runToken
+	}
+	anyOr := func(s string, token func(string) string) string {
+		if s == "" {
+			return "*"
+		}
+		return token(s)
+	}
+	return string(join(nil, anyOr(f.Scope, Token), anyOr(f.Of, of), anyOr(f.Tool, Token), anyOr(f.ID, Token)))
 }
 
 // Kinds of entries of the registry.

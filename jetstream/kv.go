@@ -194,10 +194,11 @@ func (c *Conn) bucket(name string) bucket {
 
 // entry is the value of a key. The revision is the sequence of its message.
 type entry struct {
-	value []byte
-	rev   uint64
-	gone  bool // a marker that the key was deleted
-	at    time.Time
+	value  []byte
+	header nats.Header
+	rev    uint64
+	gone   bool // a marker that the key was deleted
+	at     time.Time
 }
 
 // get reads a key; [ErrNotFound] when it is not there, with the marker's revision when it was deleted.
@@ -210,7 +211,7 @@ func (b bucket) get(ctx context.Context, key string) (entry, error) {
 	if err != nil {
 		return entry{}, fmt.Errorf("headers of key %s: %w", key, err)
 	}
-	e := entry{value: m.Data, rev: m.Seq, gone: header.Get(headerOperation) != "", at: m.Time}
+	e := entry{value: m.Data, header: header, rev: m.Seq, gone: header.Get(headerOperation) != "", at: m.Time}
 	if e.gone {
 		return e, fmt.Errorf("%w: deleted", ErrNotFound)
 	}
@@ -231,6 +232,11 @@ func (b bucket) put(ctx context.Context, key string, value []byte, ttl time.Dura
 func (b bucket) swap(ctx context.Context, key string, value []byte, prev uint64) (uint64, error) {
 	msg := nats.NewMsg(b.prefix + key)
 	msg.Data = value
+	return b.swapMsg(ctx, msg, prev)
+}
+
+// swapMsg is swap for a value with headers.
+func (b bucket) swapMsg(ctx context.Context, msg *nats.Msg, prev uint64) (uint64, error) {
 	msg.Header.Set(headerExpected, strconv.FormatUint(prev, 10))
 	return b.conn.storeMsg(ctx, msg)
 }

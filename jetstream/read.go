@@ -189,6 +189,7 @@ var factTypes = map[events.Kind]string{
 	events.KindVote:    events.TypeOf[events.VoteCast](),
 	events.KindRefused: events.TypeOf[events.DecisionRefused](),
 	events.KindLate:    events.TypeOf[events.OutcomeDelayed](),
+	events.KindUse:     events.TypeOf[events.GrantUsed](),
 	events.KindProbe:   probeType,
 }
 

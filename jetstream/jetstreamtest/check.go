@@ -1,6 +1,7 @@
 package jetstreamtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,20 +54,35 @@ func Check(tb testing.TB, conn *jetstream.Conn, o CheckOptions) Report {
 }
 
 func readLog(ctx context.Context, conn *jetstream.Conn) ([]events.Event, error) {
-	var facts []events.Event
-	for seq := uint64(0); ; {
-		e, err := conn.NextFact(ctx, seq, conn.Namespace().RunAll())
-		if errors.Is(err, jetstream.ErrNotFound) {
-			return facts, nil
-		}
-		if err != nil && e.Place.Kind != events.KindProbe { // a probe is no event of the catalogue
-			return nil, err
-		}
-		seq = e.Seq
-		if e.Place.Kind != events.KindProbe {
-			facts = append(facts, e)
+	filters := []string{conn.Namespace().RunAll()}
+	uses, err := conn.Subjects(ctx, conn.Namespace().GrantAll())
+	if err != nil {
+		return nil, err
+	}
+	for _, subject := range uses {
+		if p, err := events.ParsePlace(subject); err == nil { // a probe of a grant's chain has no place
+			filters = append(filters, p.Chain())
 		}
 	}
+	slices.Sort(filters)
+	var facts []events.Event
+	for _, filter := range slices.Compact(filters) {
+		for seq := uint64(0); ; {
+			e, err := conn.NextFact(ctx, seq, filter)
+			if errors.Is(err, jetstream.ErrNotFound) {
+				break
+			}
+			if err != nil && e.Place.Kind != events.KindProbe { // a probe is no event of the catalogue
+				return nil, err
+			}
+			seq = e.Seq
+			if e.Place.Kind != events.KindProbe {
+				facts = append(facts, e)
+			}
+		}
+	}
+	slices.SortFunc(facts, func(a, b events.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	return facts, nil
 }
 
 // Verify applies the invariants to a log, in order of its sequences, and says which do not hold.
@@ -81,6 +97,9 @@ func Verify(facts []events.Event, o CheckOptions) (Report, []string) {
 	for _, call := range slices.Sorted(maps.Keys(l.calls)) {
 		l.checkCall(call)
 	}
+	for _, grant := range slices.Sorted(maps.Keys(l.uses)) {
+		l.checkUses(grant)
+	}
 	l.checkEffects()
 	return l.report, l.broken
 }
@@ -90,16 +109,22 @@ type history struct {
 	o      CheckOptions
 	main   map[string][]events.Event // by run
 	calls  map[string][]events.Event // by toolCallId
+	uses   map[string][]events.Event // by the token of the grant
 	report Report
 	broken []string
 }
 
 func newLog(facts []events.Event, o CheckOptions) *history {
-	l := &history{o: o, main: map[string][]events.Event{}, calls: map[string][]events.Event{}, report: Report{}}
+	l := &history{
+		o: o, main: map[string][]events.Event{}, calls: map[string][]events.Event{}, uses: map[string][]events.Event{},
+		report: Report{},
+	}
 	for _, f := range facts {
 		switch {
 		case f.Place.IsMain():
 			l.main[f.Place.Run] = append(l.main[f.Place.Run], f)
+		case f.Place.Kind == events.KindUse:
+			l.uses[f.Place.Key] = append(l.uses[f.Place.Key], f)
 		case f.Place.Kind == events.KindVote || f.Place.Kind == events.KindRefused || f.Place.Kind == events.KindLate ||
 			f.Place.Kind == events.KindProbe:
 		default:
@@ -351,7 +376,62 @@ func (c *chain) checkGo(f events.Event) {
 		Round: d.Round, ToolID: d.ToolID, ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest,
 		Args: []byte(d.Args),
 	})
+	if d.AllowedBy.Grant != "" && !f.Carried {
+		c.checkGrant(f, d)
+	}
 	c.release, c.goSeq, c.claimSeq = d, f.Seq, 0
+}
+
+// checkGrant demands of a release by a grant that one use of the grant for this call is stored, and was before it (B8.28).
+func (c *chain) checkGrant(f events.Event, d events.CallReleased) {
+	c.l.report["go:grant"]++
+	if c.prev.Place.Kind != "" && (c.prev.Place.Kind != events.KindAnswer || c.answer.Decision != events.Edit) {
+		c.l.fail("B8.28", "call %s: a grant releases what people have been asked about", c.id)
+	}
+	found := 0
+	for _, u := range c.l.uses[events.Token(d.AllowedBy.Grant)] {
+		if u.Carried || u.Place.CallID().String() != c.id {
+			continue
+		}
+		found++
+		use := data[events.GrantUsed](c.l, u)
+		asked := events.CallHeld{AgentID: d.AgentID, ToolID: d.ToolID, RunID: d.RunID, ThreadID: d.ThreadID, ResourceID: d.ResourceID}
+		if u.Seq > f.Seq || use.ID != d.AllowedBy.Grant || !use.Grant.Covers(asked) {
+			c.l.fail("B8.28", "call %s: released by grant %s, whose use (seq %d) is not for it", c.id, d.AllowedBy.Grant, u.Seq)
+		}
+	}
+	if found != 1 {
+		c.l.fail("B8.28", "call %s: released by grant %s, which has %d uses for it", c.id, d.AllowedBy.Grant, found)
+	}
+}
+
+// checkUses checks the chain of a grant (B8.28): its uses are numbered from 1 without a gap, none is over the terms or after
+// the end of the grant, each is for another call, and a copy repeats the one before.
+func (l *history) checkUses(grant string) {
+	var prev events.GrantUsed
+	calls := map[string]bool{}
+	for _, f := range l.uses[grant] {
+		d := data[events.GrantUsed](l, f)
+		if l.o.GateKeys != nil && l.o.GateKeys.VerifyFact(f) != nil {
+			l.fail("B8.28", "grant %s: a use (seq %d) that no gate has signed", d.ID, f.Seq)
+		}
+		switch {
+		case f.Carried && d.Number != prev.Number:
+			l.fail("B8.28", "grant %s: a carried use %d follows use %d", d.ID, d.Number, prev.Number)
+		case f.Carried:
+			continue
+		case d.Number != prev.Number+1:
+			l.fail("B8.28", "grant %s: use %d follows use %d", d.ID, d.Number, prev.Number)
+		case d.Number > d.Grant.Terms.Uses || !d.Grant.InForce(d.At):
+			l.fail("B8.28", "grant %s: use %d of %d at %s", d.ID, d.Number, d.Grant.Terms.Uses, d.At)
+		case prev.Number > 0 && !d.Grant.Same(prev.Grant):
+			l.fail("B8.28", "grant %s: use %d is of another grant of this name", d.ID, d.Number)
+		case calls[d.ToolCallID] || d.ToolCallID != f.Place.CallID().String():
+			l.fail("B8.28", "grant %s: use %d is the second for call %s", d.ID, d.Number, d.ToolCallID)
+		}
+		calls[d.ToolCallID] = true
+		prev = d
+	}
 }
 
 func (c *chain) checkClaim(f events.Event) {

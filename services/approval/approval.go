@@ -164,10 +164,14 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 	if err != nil {
 		return jetstream.Final(err)
 	}
-	if in.Verb == events.VerbCancel {
+	switch in.Verb {
+	case events.VerbCancel:
 		return s.onCancel(ctx, d, in)
+	case events.VerbGrant:
+		return s.onGrant(ctx, d, in)
+	default:
+		return s.onDecision(ctx, d, in)
 	}
-	return s.onDecision(ctx, d, in)
 }
 
 // errGone says that a chain has aged out: the run is long over, and nothing more is owed to it.

@@ -43,7 +43,7 @@ func (s *Service) onDecision(ctx context.Context, d jetstream.Delivery, in event
 	if refusal != nil {
 		return s.refuse(ctx, d, in, call, refusal)
 	}
-	who, refusal, err := s.prove(ctx, d, in, req)
+	who, refusal, err := s.prove(ctx, d, in, req.Groups)
 	switch {
 	case err != nil:
 		return err
@@ -186,9 +186,10 @@ func readDecision(d jetstream.Delivery, call string) (events.DecisionRequested, 
 	}
 }
 
-// prove tells who sent a decision. The subject names the sender; what proves it is the principal's own signature, that
-// of a gateway, or, in weir dev only, the permission to publish there.
-func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inbox, req events.DecisionRequested) (proof, *events.Error, error) {
+// prove tells who sent a decision, or what is asked of a grant. The subject names the sender; what proves it is the
+// principal's own signature, that of a gateway, which also vouches for the groups, or, in weir dev only, the permission to
+// publish there.
+func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inbox, groups []string) (proof, *events.Error, error) {
 	e := d.Event
 	if e.AuthID == "" || events.Token(e.AuthID) != in.Principal && e.AuthID != in.Principal {
 		return proof{}, events.Errorf(events.CodeForbidden,
@@ -213,7 +214,7 @@ func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inb
 		if err := s.cfg.Gateways.Verify(events.DomainDecision, d.Subject, e.Payload, e.Signature); err != nil {
 			return proof{}, events.Errorf(events.CodeUnauthenticated, "decisions of %s must come through a gateway", e.AuthID), nil
 		}
-		who.groups = req.Groups
+		who.groups = groups
 	case events.AuthSubject:
 		if !s.cfg.Dev {
 			return proof{}, events.Errorf(events.CodeUnauthenticated, "%s has no key; only weir dev accepts that", e.AuthID), nil
@@ -265,7 +266,7 @@ func keyOf(def events.PrincipalDef) events.Keys {
 // fingerprint, data, deadline. It is pure.
 func (m meeting) judge(e events.Event) (events.CallAnswered, *events.Error) {
 	for _, check := range []func(events.Event) *events.Error{
-		m.checkEntitled, m.checkRound, m.checkKind, m.checkFingerprint, m.checkData, m.checkTime,
+		m.checkEntitled, m.checkRound, m.checkKind, m.checkFingerprint, m.checkGrant, m.checkData, m.checkTime,
 	} {
 		if refusal := check(e); refusal != nil {
 			return events.CallAnswered{}, refusal
@@ -276,6 +277,7 @@ func (m meeting) judge(e events.Event) (events.CallAnswered, *events.Error) {
 		ToolCallID: m.ask.ToolCallID, RunID: m.ask.RunID, Round: m.ask.Round, Decision: req.Decision,
 		Fingerprint: m.ask.Fingerprint, Principal: m.who.principal, AuthType: m.who.authType, At: e.Stored.UTC(),
 		Reason: strings.TrimSpace(req.Reason), EventID: e.ID, InboxSeq: e.Seq, Rules: m.ask.Rules, Signed: m.who.signed,
+		Groups: m.who.groups, Grant: m.terms(),
 	}
 	switch req.Decision {
 	case events.Edit:
@@ -562,6 +564,9 @@ func (s *Service) onMalformed(ctx context.Context, d jetstream.Delivery, _ []byt
 		return jetstream.Final(cause)
 	}
 	why := events.Errorf(events.CodeInvalidRequest, "not a CloudEvent of a request: %v", cause)
+	if in.Verb == events.VerbGrant {
+		return s.refuseGrant(ctx, d, in, why)
+	}
 	call, err := events.CallOf(in.Run, in.Call)
 	switch {
 	case in.Verb == events.VerbDecide && err == nil:

@@ -69,6 +69,9 @@ func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
 	case a.data.Decision == events.Edit:
 		return s.judgeEdit(ctx, r, a)
 	case a.data.Decision.Releases():
+		if err := s.keepGrant(ctx, a); err != nil {
+			return fmt.Errorf("keep grant of %s: %w", a.call, err)
+		}
 		rel, err := s.releaseOf(ctx, r, a)
 		if err != nil {
 			return err
@@ -164,7 +167,7 @@ func (s *Service) judgeEdit(ctx context.Context, r *run, a answered) error {
 	}
 	q := s.question(r, rules, a.call, events.CallPlanned{ToolCallID: a.ask.ToolCallID, ToolName: a.ask.ToolName})
 	q.round, q.edited, q.follows, q.attempt = a.ask.Round+1, a.data.Args, a.fact.Seq, a.ask.Attempt
-	v := q.decide(ctx)
+	v := s.judge(ctx, q)
 	if v.held != nil {
 		return s.hold(ctx, r, []holding{{ask: *v.held, prev: a.fact}})
 	}

@@ -31,6 +31,7 @@ func (s *Service) sweep(ctx context.Context) error {
 		s.try(ctx, "pools", s.sweepPools)
 		if now.After(nextScan) {
 			s.try(ctx, "suspended", s.sweepSuspended)
+			s.try(ctx, "grants", s.sweepGrants)
 			nextScan = time.Now().Add(max(s.cfg.SweepAge, scanShare*time.Since(now)))
 		}
 		if now.After(nextDeep) {
@@ -164,7 +165,7 @@ const executorService = "tool-executor"
 func (s *Service) unavailable(ctx context.Context, last events.Event, d events.CallReleased, started bool) error {
 	data := events.CallFinished{
 		ToolCallID: d.ToolCallID, RunID: d.RunID, ToolName: d.ToolName, Round: d.Round,
-		Outcome: events.OutcomeUnavailable, Started: started, Attempt: d.Attempt,
+		Outcome: events.OutcomeUnavailable, Started: started, Attempt: d.Attempt, GrantID: d.AllowedBy.Grant,
 		Error: &events.ToolError{
 			Name:    events.ErrorUnavailable,
 			Message: fmt.Sprintf("no worker of pool %s took tool %s in time", d.Pool, d.ToolID),
@@ -250,12 +251,49 @@ func (s *Service) sweepAsk(ctx context.Context, r *run, last events.Event, now t
 	return nil
 }
 
-// carry stores an open ask again before it ages out: payload and signature unchanged, and not announced.
-func (s *Service) carry(ctx context.Context, ask events.Event) error {
-	again := ask
+// carry stores an open ask, or the last use of a grant, again before it ages out: payload and signature unchanged, and not
+// announced.
+func (s *Service) carry(ctx context.Context, fact events.Event) error {
+	again := fact
 	again.Carried = true
-	_, err := s.conn.Append(ctx, events.After(ask), again)
+	_, err := s.conn.Append(ctx, events.After(fact), again)
 	return err
+}
+
+// sweepGrants carries the last use of every grant in force, so that no use is ever counted from the beginning again. Those
+// that are over need none: the bucket forgets them by itself.
+func (s *Service) sweepGrants(ctx context.Context) error {
+	grants, err := s.conn.Grants(ctx, events.GrantFilter{})
+	if err != nil || len(grants) == 0 {
+		return err
+	}
+	now, err := s.conn.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, g := range grants {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !g.InForce(now) {
+			continue
+		}
+		if err := s.carryUse(ctx, g.ID, now); err != nil {
+			s.log.WarnContext(ctx, "sweep failed", "grantId", g.ID, "error", err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) carryUse(ctx context.Context, grant string, now time.Time) error {
+	last, err := s.conn.Last(ctx, s.ns.UsesOf(grant))
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	if now.Sub(last.Stored) <= s.cfg.Retention/3 {
+		return nil
+	}
+	return s.carry(ctx, last)
 }
 
 // sweepAsks looks at every ask that the log still holds, so that entries and timers are made up when the bucket or the

@@ -301,7 +301,7 @@ func (s *Service) finish(ctx context.Context, claim events.Event, rel events.Cal
 	} else {
 		d := out.finished
 		d.ToolCallID, d.RunID, d.ToolName, d.Round, d.Attempt = rel.ToolCallID, rel.RunID, rel.ToolName, rel.Round, out.attempt
-		d.ClaimSeq, d.Worker = claim.Seq, s.cfg.ID
+		d.ClaimSeq, d.Worker, d.GrantID = claim.Seq, s.cfg.ID, rel.AllowedBy.Grant
 		if rel.Round > 0 { // people may have edited what the model wrote
 			d.Args = json.RawMessage(rel.Args)
 		}

@@ -123,6 +123,15 @@ func (r *Rules) Judge(ctx context.Context, e *rule.Evaluator, c Call) rule.Judge
 	return rule.Strictest(e.Judge(ctx, r.sets, in), e.Require(ctx, tool, run, in))
 }
 
+// Holds evaluates the condition of a grant over frozen arguments, which is all that it may look at.
+func Holds(ctx context.Context, e *rule.Evaluator, when string, frozen json.RawMessage) (bool, error) {
+	args, err := exact(frozen)
+	if err != nil {
+		return false, err
+	}
+	return e.Holds(ctx, when, args)
+}
+
 func requirement(a *events.Approval) rule.Requirement {
 	switch {
 	case a == nil:

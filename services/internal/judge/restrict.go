@@ -19,6 +19,7 @@ type Deadline struct {
 // the call. Where several hold it, all of them must be content: the strictest of each counts.
 func (r *Rules) Restrict(a *events.CallHeld, j rule.Judgement, d Deadline) {
 	a.Rules = r.digest
+	a.NoGrant = unsure(j)
 	holding := r.holding(j)
 	var expires time.Duration
 	for _, h := range holding {
@@ -44,6 +45,12 @@ func (r *Rules) Restrict(a *events.CallHeld, j rule.Judgement, d Deadline) {
 	if a.OnExpiry == events.OnExpiryEscalate {
 		a.Wait = events.Duration(a.ExpiresAt.Sub(a.AskedAt))
 	}
+}
+
+// unsure reports whether something that judges the call could not be evaluated. It might have blocked the call: so people
+// look at it, each time.
+func unsure(j rule.Judgement) bool {
+	return j.Reason.Error != "" || slices.ContainsFunc(j.Matches, func(m rule.Match) bool { return m.Reason.Error != "" })
 }
 
 // holding are the operators' rules that hold a call.

@@ -142,6 +142,18 @@ func (e *Evaluator) Judge(ctx context.Context, sets []Set, in Input) Judgement {
 	return out
 }
 
+// Holds evaluates a condition over the arguments of a call, which is all that it may look at.
+func (e *Evaluator) Holds(ctx context.Context, when string, args any) (bool, error) {
+	program, err := e.cache.Get(when)
+	if err != nil {
+		return false, err
+	}
+	if !program.ReadsOnlyArgs() {
+		return false, &Error{Message: "the condition looks at more than args"}
+	}
+	return program.Eval(ctx, Input{Args: args})
+}
+
 // pass is one evaluation of one set.
 type pass struct {
 	matches     []Match
