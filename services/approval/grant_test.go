@@ -45,7 +45,9 @@ func inThread(w *sim.World, run, thread string) events.CallID {
 	return refundOf(run)
 }
 
-func terms(scope string, uses int) *events.GrantTerms { return &events.GrantTerms{Scope: scope, Uses: uses} }
+func terms(scope string, uses int) *events.GrantTerms {
+	return &events.GrantTerms{Scope: scope, Uses: uses}
+}
 
 // withGrant approves a call as alice, and those like it.
 func withGrant(w *sim.World, call events.CallID, t *events.GrantTerms) {
@@ -466,8 +468,11 @@ func TestB8_28_RefusedRequests(t *testing.T) {
 			data any
 			code events.Code
 		}{
-			"other terms":       {"g1", change("g1", func(r *events.GrantRequested) { r.Terms.Uses = 4 }), events.CodeAlreadyDecided},
-			"other tool":        {"g1", change("g1", func(r *events.GrantRequested) { r.ToolID, r.Terms.Scope = "pay", events.ScopeRun; r.RunID, r.ThreadID, r.ResourceID = "r", "", "" }), events.CodeAlreadyDecided},
+			"other terms": {"g1", change("g1", func(r *events.GrantRequested) { r.Terms.Uses = 4 }), events.CodeAlreadyDecided},
+			"other tool": {"g1", change("g1", func(r *events.GrantRequested) {
+				r.ToolID, r.Terms.Scope = "pay", events.ScopeRun
+				r.RunID, r.ThreadID, r.ResourceID = "r", "", ""
+			}), events.CodeAlreadyDecided},
 			"other id":          {"g2", grantRequest("g3", events.ScopeThread, "t1", 3), events.CodeInvalidRequest},
 			"no agent":          {"g2", change("g2", func(r *events.GrantRequested) { r.AgentID = "nobody" }), events.CodeNotFound},
 			"no tool":           {"g2", change("g2", func(r *events.GrantRequested) { r.ToolID = "payy" }), events.CodeNotFound},
@@ -793,4 +798,3 @@ func TestAnswerWithGrantOnce(t *testing.T) {
 		w.Check(true)
 	})
 }
-
