@@ -70,8 +70,8 @@ func standing(w *sim.World) jetstream.StoredGrant {
 	return all[0]
 }
 
-// released is the release of the only tool's call.
-func released(w *sim.World, call events.CallID) events.CallReleased {
+// goOf is the release of the only tool's call.
+func goOf(w *sim.World, call events.CallID) events.CallReleased {
 	w.T.Helper()
 	d, err := events.Data[events.CallReleased](w.Await(w.Conn().Namespace().Go(call, events.DefaultPool, "pay"), soon))
 	must(w, err)
@@ -84,7 +84,7 @@ func notAsked(w *sim.World, call events.CallID, grant string) {
 	if end := w.AwaitEnd(call.Run, soon); end.Outcome != events.RunCompleted {
 		w.T.Errorf("run %s ended as %s", call.Run, end.Outcome)
 	}
-	if by := released(w, call).AllowedBy; by.Grant != grant || by.Rules == "" || by.Rule == "" {
+	if by := goOf(w, call).AllowedBy; by.Grant != grant || by.Rules == "" || by.Rule == "" {
 		w.T.Errorf("call %s was released by %+v, want grant %s", call, by, grant)
 	}
 	d, err := events.Data[events.CallFinished](w.Await(w.Conn().Namespace().Call(call, events.KindResult), soon))
@@ -194,7 +194,7 @@ func TestB8_27_GrantComesWithAnApproval(t *testing.T) {
 		notAsked(w, inThread(w, "r2", "t1"), g.ID)
 		notAsked(w, inThread(w, "r3", "t1"), g.ID)
 		asked(w, inThread(w, "r4", "t1"))
-		if by := released(w, first).AllowedBy; by.Grant != "" || by.Answer != fact.Seq {
+		if by := goOf(w, first).AllowedBy; by.Grant != "" || by.Answer != fact.Seq {
 			w.T.Errorf("the call that was approved is released by %+v", by)
 		}
 		use, err := events.Data[events.GrantUsed](w.Await(w.Conn().Namespace().GrantUse(g.ID, refundOf("r3")), soon))
@@ -426,7 +426,7 @@ func TestB8_28_OneUseForOneCall(t *testing.T) {
 			go func() { errs <- handle(w.T.Context(), again) }()
 		}
 		must(w, errors.Join(<-errs, <-errs))
-		if by := released(w, refundOf("r1")).AllowedBy; by.Grant != "g1" || uses() != 1 {
+		if by := goOf(w, refundOf("r1")).AllowedBy; by.Grant != "g1" || uses() != 1 {
 			w.T.Errorf("released by %+v, %d uses", by, uses())
 		}
 		w.Check(false)
@@ -699,7 +699,7 @@ func TestB8_28_GrantCrossesNothing(t *testing.T) {
 			})
 		}
 		request("r1", "support", "t1", "bob")
-		if by := released(w, events.CallID{Run: "r1", Step: 1, Index: 1}).AllowedBy; by.Grant != "g1" {
+		if by := goOf(w, events.CallID{Run: "r1", Step: 1, Index: 1}).AllowedBy; by.Grant != "g1" {
 			w.T.Errorf("released by %+v", by)
 		}
 		w.AwaitAsk(events.CallID{Run: "r1", Step: 1, Index: 2}, soon) // the other tool
