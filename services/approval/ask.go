@@ -68,7 +68,7 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 	for i, planned := range data.Calls {
 		call := events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}
 		q := s.question(r, rules, call, planned)
-		v := s.judge(ctx, q)
+		v := s.rule(ctx, q)
 		if v.held != nil {
 			held = append(held, holding{ask: *v.held, prev: none(step)})
 			continue

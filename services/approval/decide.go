@@ -43,7 +43,7 @@ func (s *Service) onDecision(ctx context.Context, d jetstream.Delivery, in event
 	if refusal != nil {
 		return s.refuse(ctx, d, in, call, refusal)
 	}
-	who, refusal, err := s.prove(ctx, d, in, req.Groups)
+	who, refusal, err := s.prove(ctx, d, in, req)
 	switch {
 	case err != nil:
 		return err
@@ -186,18 +186,26 @@ func readDecision(d jetstream.Delivery, call string) (events.DecisionRequested, 
 	}
 }
 
-// prove tells who sent a decision, or what is asked of a grant. The subject names the sender; what proves it is the
-// principal's own signature, that of a gateway, which also vouches for the groups, or, in weir dev only, the permission to
-// publish there.
-func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inbox, groups []string) (proof, *events.Error, error) {
+// prove tells who sent a decision.
+func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inbox, req events.DecisionRequested) (proof, *events.Error, error) {
+	if d.Event.AuthID == events.TokenAuto && in.Principal == events.TokenAuto {
+		who, refusal := proveAuto(req)
+		return who, refusal, nil
+	}
+	return s.proveSender(ctx, d, in, req.Groups)
+}
+
+// proveSender tells which principal sent a decision, or what is asked of a grant. The subject names the sender; what proves
+// it is the principal's own signature, that of a gateway, which also vouches for the groups, or, in weir dev only, the
+// permission to publish there.
+func (s *Service) proveSender(ctx context.Context, d jetstream.Delivery, in events.Inbox, groups []string) (proof, *events.Error, error) {
 	e := d.Event
 	if e.AuthID == "" || events.Token(e.AuthID) != in.Principal && e.AuthID != in.Principal {
 		return proof{}, events.Errorf(events.CodeForbidden,
 			"authid is %q, the subject names principal %q", e.AuthID, in.Principal), nil
 	}
-	if e.AuthID == events.TokenAuto {
-		who, refusal := proveAuto(req)
-		return who, refusal, nil
+	if e.AuthID == events.TokenAuto || e.AuthID == events.TokenPlanner {
+		return proof{}, events.Errorf(events.CodeForbidden, "%s is no principal who may do this", e.AuthID), nil
 	}
 	def, err := s.principal(ctx, e.AuthID)
 	if err != nil {

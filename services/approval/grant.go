@@ -110,8 +110,8 @@ func settle(g *events.Grant, run, thread, resource string) {
 	g.ExpiresAt = g.GrantedAt.Add(time.Duration(g.Terms.For))
 }
 
-// judge takes a call through the gate's pipeline; what would be asked about and a grant answers is released.
-func (s *Service) judge(ctx context.Context, q question) ruling {
+// rule takes a call through the gate's pipeline; what would be asked about and a grant answers is released.
+func (s *Service) rule(ctx context.Context, q question) ruling {
 	v := q.decide(ctx)
 	if v.held == nil {
 		return v

@@ -33,7 +33,7 @@ func (s *Service) onGrantRequested(ctx context.Context, d jetstream.Delivery, in
 	if err != nil {
 		return s.refuseGrant(ctx, d, in, events.Errorf(events.CodeInvalidRequest, "%v", err))
 	}
-	who, refusal, err := s.prove(ctx, d, in, req.Groups)
+	who, refusal, err := s.proveSender(ctx, d, in, req.Groups)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (s *Service) onGrantRevoked(ctx context.Context, d jetstream.Delivery, in e
 	if err != nil {
 		return s.refuseGrant(ctx, d, in, events.Errorf(events.CodeInvalidRequest, "%v", err))
 	}
-	who, refusal, err := s.prove(ctx, d, in, nil)
+	who, refusal, err := s.proveSender(ctx, d, in, nil)
 	switch {
 	case err != nil:
 		return err

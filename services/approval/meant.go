@@ -30,7 +30,7 @@ func (s *Service) onUnnamed(ctx context.Context, d jetstream.Delivery, in events
 	if refusal != nil {
 		return s.refuseAt(ctx, d, in, place, refusal)
 	}
-	who, refusal, err := s.prove(ctx, d, in, req.Groups)
+	who, refusal, err := s.prove(ctx, d, in, req)
 	switch {
 	case err != nil:
 		return err
