@@ -127,9 +127,11 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.conn.SelfTest(ctx, Name); err != nil {
 		return fmt.Errorf("self-test of the guards: %w", err)
 	}
-	live := events.Live{Service: Name, ID: s.cfg.ID, Since: time.Now().UTC()}
+	since := time.Now().UTC()
 	return service.All(ctx,
-		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, live) },
+		func(ctx context.Context) error {
+			return s.conn.KeepTelling(ctx, func(ctx context.Context) events.Live { return s.live(ctx, since) })
+		},
 		s.conn.Consume(events.StreamRuns, Name, jetstream.Handler{
 			Handle: s.onFact, Abandon: s.abandonFact, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency, Batch: 256,
 		}),
