@@ -25,6 +25,7 @@ type tool struct {
 	digest  string
 	input   *events.Schema
 	context *events.Schema // nil: any request context will do
+	preview *events.PreviewForm
 }
 
 // key is where the run's snapshot is kept.
@@ -113,6 +114,9 @@ func (s *Service) tool(ctx context.Context, digest string) (*tool, error) {
 		if t.context, err = events.CompileSchema(t.RequestContextSchema); err != nil {
 			return nil, fmt.Errorf("request context schema: %w", err)
 		}
+	}
+	if t.preview, err = events.ParsePreviewForm(t.Preview); err != nil {
+		s.log.WarnContext(ctx, "a tool's preview cannot be made", "toolId", t.ID, "error", err)
 	}
 	s.tools.Put(digest, t, 1)
 	return t, nil
