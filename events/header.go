@@ -29,6 +29,18 @@ func Foreign(header map[string][]string) error {
 	return nil
 }
 
+// RequestHeader are those headers of a request that belong to the event in it, as they came: content type, attributes of
+// binary mode, key and signature. What the server or another program has added stays behind.
+func RequestHeader(header map[string][]string) map[string][]string {
+	own := map[string][]string{}
+	for name, values := range header {
+		if lower := strings.ToLower(name); ours(lower) && lower != HeaderCarried {
+			own[name] = values
+		}
+	}
+	return own
+}
+
 type attribute struct{ name, value string }
 
 // eventHeader is what the headers of a message say about the event in it.

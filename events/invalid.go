@@ -9,9 +9,7 @@ import (
 
 const (
 	maxQuoted = 200 // characters of arguments that a validation error quotes
-
-	redactedText = "[REDACTED]"
-	redacted     = `"` + redactedText + `"`
+	redacted  = `"[REDACTED]"`
 
 	errorInvalidSuspension = "invalid_suspension" // name of the error of a call that suspended itself with bad data
 )

@@ -179,12 +179,7 @@ func (ns Namespace) below(tokens ...string) string {
 	return string(join(ns.append(room[:0]), tokens...))
 }
 
-func (ns Namespace) root() string { return prefix + string(ns) + "." }
-
-const prefix = "weir."
-
-// IsOurs reports whether a subject is one of Weir's, of whatever namespace.
-func IsOurs(subject string) bool { return strings.HasPrefix(subject, prefix) }
+func (ns Namespace) root() string { return "weir." + string(ns) + "." }
 
 // Names of streams and buckets, without the namespace.
 const (
@@ -512,13 +507,11 @@ func isName(s string) bool {
 	return literal(s) || (strings.HasPrefix(s, "=b") || strings.HasPrefix(s, "=h")) && literal(s[1:])
 }
 
-// ToolService is where the hosts of a tool are asked something about it ([VerbPreview]).
-func (ns Namespace) ToolService(pool, tool, verb string) string {
-	return ns.root() + "svc.tool." + nameToken(pool) + "." + Token(tool) + "." + verb
+// IsInternal reports whether a subject is one of Weir's or of the server's. Nothing is ever published there because a
+// message names it as the subject of its reply.
+func IsInternal(subject string) bool {
+	return strings.HasPrefix(subject, "weir.") || strings.HasPrefix(subject, "$")
 }
-
-// HostGroup is the group of the hosts of one version of a tool: one of them answers.
-func HostGroup(version string) string { return "v" + Token(version) }
 
 // Keys of buckets.
 

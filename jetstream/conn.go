@@ -86,6 +86,7 @@ const (
 	AfterStore   = "store.after"  // the same, once it is stored and before its writer hears of it
 	BeforeSettle = "settle"       // an acknowledgement, a refusal of a delivery or a sign of life, by the message's subject
 	BeforeChunk  = "chunk"        // a chunk on its way to readers
+	BeforeReply  = "reply"        // the reply to a request, by the request's subject
 )
 
 func (h Hooks) at(boundary, subject string) error {

@@ -44,26 +44,16 @@ func place(e *events.Event, msg *nats.Msg) {
 // listen subscribes until stop is called or ctx ends, and returns when the server knows of the subscription, so that
 // what is published after that is heard.
 func (c *Conn) listen(ctx context.Context, subject string, f nats.MsgHandler) (stop func(), err error) {
-	return c.listenIn(ctx, subject, "", f)
-}
-
-// listenIn is listen as one of a group, of which one gets each message; without a group everybody does.
-func (c *Conn) listenIn(ctx context.Context, subject, group string, f nats.MsgHandler) (stop func(), err error) {
-	try, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-	try, done := c.under(try, subject)
-	sub, err := c.nc.QueueSubscribe(subject, group, f)
-	if err == nil {
-		err = c.nc.FlushWithContext(try)
-	}
-	if v, ok := parseViolation(c.nc.LastError()); ok && v.Operation == subscribe && v.Subject == subject {
-		err = fmt.Errorf("%w: subscribe to %s is not allowed to user %s", ErrPermission, subject, c.user)
-	}
-	if err = done(err); err != nil {
+	var sub *nats.Subscription
+	err = c.subscribed(ctx, subject, func() (err error) {
+		sub, err = c.nc.Subscribe(subject, f)
+		return err
+	})
+	if err != nil {
 		if sub != nil {
 			_ = sub.Unsubscribe() // err says more
 		}
-		return nil, fmt.Errorf("listen on %s: %w", subject, err)
+		return nil, err
 	}
 	unsubscribe := sync.OnceFunc(func() { _ = sub.Unsubscribe() }) // of a closed connection: nothing is left
 	cut := context.AfterFunc(ctx, unsubscribe)
@@ -71,4 +61,22 @@ func (c *Conn) listenIn(ctx context.Context, subject, group string, f nats.MsgHa
 		cut()
 		unsubscribe()
 	}, nil
+}
+
+// subscribed makes a subscription on a subject and returns when the server knows of it, or why it does not take it.
+func (c *Conn) subscribed(ctx context.Context, subject string, subscription func() error) error {
+	try, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	try, done := c.under(try, subject)
+	err := subscription()
+	if err == nil {
+		err = c.nc.FlushWithContext(try)
+	}
+	if v, ok := parseViolation(c.nc.LastError()); ok && v.Operation == subscribe && v.Subject == subject {
+		err = fmt.Errorf("%w: subscribe to %s is not allowed to user %s", ErrPermission, subject, c.user)
+	}
+	if err = done(err); err != nil {
+		return fmt.Errorf("listen on %s: %w", subject, err)
+	}
+	return nil
 }

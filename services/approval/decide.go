@@ -164,6 +164,9 @@ func readDecision(d jetstream.Delivery, call string) (events.DecisionRequested, 
 	bad := func(format string, args ...any) (events.DecisionRequested, *events.Error) {
 		return events.DecisionRequested{}, events.Errorf(events.CodeInvalidRequest, format, args...)
 	}
+	if len(d.Event.ID) > maxEventID {
+		return bad("the id of the event has %d bytes; up to %d are taken", len(d.Event.ID), maxEventID)
+	}
 	if want := events.TypeOf[events.DecisionRequested](); d.Event.Type != want {
 		return bad("type is %s; a decision has type %s", d.Event.Type, want)
 	}
@@ -471,27 +474,30 @@ func (s *Service) tooLate(ctx context.Context, d jetstream.Delivery, in events.I
 func (s *Service) refuseLate(ctx context.Context, d jetstream.Delivery, in events.Inbox, last events.Event, counted *events.CallAnswered) error {
 	call := last.Place.CallID()
 	if counted != nil {
-		e := events.Errorf(events.CodeAlreadyDecided, "call %s was already decided: %s by %s", call, counted.Decision,
-			cmp.Or(counted.Principal, "its deadline"))
-		e.Answer = &events.AnswerBrief{
-			Decision: counted.Decision, Principal: counted.Principal,
-			At: counted.At.Format(time.RFC3339Nano), Reason: counted.Reason,
-		}
-		e.Same = counted.Principal == d.Event.AuthID
-		return s.refuse(ctx, d, in, call, e)
+		return s.refuse(ctx, d, in, call, counted.Decided(d.Event.AuthID))
 	}
+	why, err := s.neverDecided(ctx, last)
+	if err != nil {
+		return err
+	}
+	return s.refuse(ctx, d, in, call, why)
+}
+
+// neverDecided says why a call that has no answer waits for none.
+func (s *Service) neverDecided(ctx context.Context, last events.Event) (*events.Error, error) {
+	call := last.Place.CallID()
 	_, err := s.conn.Fact(ctx, s.ns.End(call.Run))
 	switch {
 	case err == nil:
-		return s.refuse(ctx, d, in, call, events.Errorf(events.CodeRunEnded, "run %s is over", call.Run))
+		return events.Errorf(events.CodeRunEnded, "run %s is over", call.Run), nil
 	case !errors.Is(err, jetstream.ErrNotFound):
-		return err
+		return nil, err
 	case cancelled(last):
-		return s.refuse(ctx, d, in, call, events.Errorf(events.CodeRunEnded, "call %s was cancelled", call))
+		return events.Errorf(events.CodeRunEnded, "call %s was cancelled", call), nil
 	}
 	e := events.Errorf(events.CodeNotFound, "call %s waits for no decision", call)
 	e.What = "call"
-	return s.refuse(ctx, d, in, call, e)
+	return e, nil
 }
 
 // cancelled reports whether a call has ended because it, or its run, was cancelled.
@@ -549,9 +555,16 @@ func decisionOf(e events.Event) events.Decision {
 	return req.Decision
 }
 
-// idOf is the id of a request; one that has none is told by its place in the inbox.
+// maxEventID is how long the id of a request may be: facts name it.
+const maxEventID = 128
+
+// idOf is the id of a request; one that has none that can be kept is told by its place in the inbox.
 func idOf(d jetstream.Delivery) string {
-	return cmp.Or(d.Event.ID, "inbox-"+strconv.FormatUint(d.Event.Seq, 10))
+	id := d.Event.ID
+	if len(id) > maxEventID {
+		id = ""
+	}
+	return cmp.Or(id, "inbox-"+strconv.FormatUint(d.Event.Seq, 10))
 }
 
 // noteOnly tells the sender of a request that names no call; there is no place in the log for it.

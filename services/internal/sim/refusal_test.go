@@ -134,9 +134,10 @@ var wrongDecisions = []wrongDecision{
 	},
 }
 
-// TestWrongDecisions sends decisions that must not count. Each is refused with a reason that its sender hears and the
-// log keeps, the call stays as it was, and the right decision still counts afterwards.
-func TestWrongDecisions(t *testing.T) {
+// TestB8_13_B8_22_B8_34_WrongDecisions sends decisions that must not count, published and by request. Each is refused with
+// a reason that its sender hears and the log keeps, the call stays as it was, and the right decision still counts
+// afterwards.
+func TestB8_13_B8_22_B8_34_WrongDecisions(t *testing.T) {
 	t.Parallel()
 	carol, err := jetstream.NewKey()
 	if err != nil {
@@ -159,7 +160,11 @@ func TestWrongDecisions(t *testing.T) {
 			r.key = &carol
 		}
 		c.change(&r)
-		return r.refused(nc)
+		d := r.refused(nc)
+		if why := r.told(nc); why.Code != d.Code || !strings.Contains(why.Message, c.says) {
+			t.Errorf("by request it is refused as %s, published as %s", why.Error(), d.Error.Error())
+		}
+		return d
 	}
 	before := w.chainOf(call)
 	for _, c := range wrongDecisions {
@@ -230,6 +235,19 @@ func (r *right) refused(nc *nats.Conn) events.DecisionRefused {
 		r.t.Errorf("the log says something else than the note:\n%s", diff)
 	}
 	return d
+}
+
+// told sends the decision by request, signed as the inbox will hold it, and returns its refusal. What the server has
+// copied is not stored: the inbox would not show it as such.
+func (r *right) told(nc *nats.Conn) events.Error {
+	r.t.Helper()
+	m := r.msg()
+	m.Subject = r.w.Conn().Namespace().ServiceSubject(events.VerbDecide, r.who, r.call.Run, r.call.Token())
+	reply, err := nc.RequestMsg(m, 30*time.Second)
+	r.w.must(err)
+	var why events.Error
+	r.w.must(json.Unmarshal(reply.Data, &why))
+	return why
 }
 
 // send publishes the decision and returns its place in the inbox.

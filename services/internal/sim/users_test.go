@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,8 @@ var (
 	edgeServices = below(ns, "in.start.*.*", "in.cancel.*.*", "in.decide.*.*.*", "in.thread.*.*.*", "in.grant.*.*",
 		"svc.decide.*.*.*", "svc.ask.*.*.*", "svc.admin.*.*")
 	edgeStreams = below(ns, "live.*", "run.*.call.*.ask", "run.*.call.*.answer", "note.*.>")
+	// discovery has as many replies as there are services.
+	discovery = []string{"$SRV.PING", "$SRV.INFO"}
 )
 
 func quoted(subjects []string) string { return `["` + strings.Join(subjects, `", "`) + `"]` }
@@ -145,6 +148,9 @@ func restricted(t *testing.T) *embedded.Server {
 	for _, s := range edgeServices {
 		fmt.Fprintf(&b, "{ service: %q, response_type: singleton }\n", s)
 	}
+	for _, s := range discovery {
+		fmt.Fprintf(&b, "{ service: %q, response_type: stream }\n", s)
+	}
 	for _, s := range edgeStreams {
 		fmt.Fprintf(&b, "{ stream: %q }\n", s)
 	}
@@ -153,7 +159,7 @@ func restricted(t *testing.T) *embedded.Server {
 		b.WriteString(a.String())
 	}
 	b.WriteString("]\n imports: [\n")
-	for _, s := range edgeServices {
+	for _, s := range slices.Concat(edgeServices, discovery) {
 		fmt.Fprintf(&b, "{ service: { account: SVC, subject: %q } }\n", s)
 	}
 	for _, s := range edgeStreams {
@@ -177,29 +183,7 @@ func restricted(t *testing.T) *embedded.Server {
 // meanwhile. Nothing that anybody tries may be refused for want of a right.
 func TestRestrictedUsers(t *testing.T) {
 	t.Parallel()
-	alice, err := jetstream.NewKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := restricted(t)
-	w := New(t, Options{
-		Server: srv, People: map[string]events.PrincipalDef{"alice": {ID: "alice", Auth: events.AuthKey, Key: alice.Public}},
-		Conn: func(o *jetstream.Options) {
-			user := o.Name
-			if user == "test" {
-				user = "provisioner"
-			}
-			o.InProcess, o.URL, o.User, o.Password, o.InboxPrefix = nil, srv.ClientURL(), user, "p", inbox(user)
-			if user == "provisioner" {
-				o.InboxPrefix = ""
-			}
-		},
-		Gate: func(c *approval.Config) {
-			c.Dev, c.Expires = false, 8*time.Second
-			c.Sweep, c.DeepSweep, c.SweepAge = time.Second, 2*time.Second, time.Second
-		},
-		Plan: func(c *planner.Config) { c.Sweep, c.DeepSweep, c.SweepAge = time.Second, 2*time.Second, time.Second },
-	})
+	w, alice := inAccounts(t, 8*time.Second)
 	copies := w.StartAll()
 	bob, decider := w.person(client.Config{Principal: "bob"}), w.person(client.Config{Principal: "alice", Key: &alice})
 
@@ -210,7 +194,7 @@ func TestRestrictedUsers(t *testing.T) {
 		runs[story] = run.ID
 		w.AwaitAsk(refundOf(run.ID), 30*time.Second)
 	}
-	_, err = decider.Approve(t.Context(), refundOf(runs["approve"]).String(), nil)
+	_, err := decider.Approve(t.Context(), refundOf(runs["approve"]).String(), nil)
 	w.must(err)
 	_, err = decider.Decline(t.Context(), refundOf(runs["decline"]).String(), "no", nil)
 	w.must(err)
@@ -235,6 +219,34 @@ func TestRestrictedUsers(t *testing.T) {
 			t.Errorf("%s may not %s %s", c.Service, v.Operation, v.Subject)
 		}
 	}
+}
+
+// inAccounts is a world on a server of restricted users whose asks expire, and the key of alice, who decides.
+func inAccounts(t *testing.T, expires time.Duration) (*World, events.Key) {
+	t.Helper()
+	alice, err := jetstream.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := restricted(t)
+	return New(t, Options{
+		Server: srv, People: map[string]events.PrincipalDef{"alice": {ID: "alice", Auth: events.AuthKey, Key: alice.Public}},
+		Conn: func(o *jetstream.Options) {
+			user := o.Name
+			if user == "test" {
+				user = "provisioner"
+			}
+			o.InProcess, o.URL, o.User, o.Password, o.InboxPrefix = nil, srv.ClientURL(), user, "p", inbox(user)
+			if user == "provisioner" {
+				o.InboxPrefix = ""
+			}
+		},
+		Gate: func(c *approval.Config) {
+			c.Dev, c.Expires = false, expires
+			c.Sweep, c.DeepSweep, c.SweepAge = time.Second, 2*time.Second, time.Second
+		},
+		Plan: func(c *planner.Config) { c.Sweep, c.DeepSweep, c.SweepAge = time.Second, 2*time.Second, time.Second },
+	}), alice
 }
 
 // person connects a person, who may hear and say what the account EDGE lets through, and read no stream.

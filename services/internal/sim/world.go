@@ -339,6 +339,9 @@ func pointOf(ns events.Namespace, boundary, subject string) string {
 	if in, err := ns.ParseInbox(subject); err == nil {
 		return boundary + ":" + in.Verb
 	}
+	if r, err := ns.ParseService(subject); err == nil {
+		return boundary + ":" + r.Verb
+	}
 	if strings.HasPrefix(subject, "$KV.") {
 		return boundary + ":" + strings.Split(subject, ".")[1]
 	}

@@ -1,0 +1,118 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+// Sent is a decision that somebody has sent, by what its outcome is found in the log.
+type Sent struct {
+	Call      events.CallID
+	EventID   string
+	Principal string // or its token
+	// Genuine tells whether an answer or vote is a gate's. Nil believes the log.
+	Genuine func(events.Event) bool
+}
+
+// Became is what the log says became of a decision: the outcome, or the refusal. Both are nil while it says nothing, and
+// the state is empty while a gate has not judged the arguments of an edit.
+func (c *Conn) Became(ctx context.Context, s Sent) (*events.DecisionOutcome, *events.Error, error) {
+	facts, err := c.Facts(ctx, c.ns.Call(s.Call, events.KindAnswer), c.ns.Beside(s.Call, events.KindRefused, s.EventID))
+	if err != nil && !errors.Is(err, ErrTampered) {
+		return nil, nil, fmt.Errorf("look after a decision of %s: %w", s.Call, err)
+	}
+	if a, ok := s.answered(facts[0]); ok && a.Decision != events.Edit {
+		return a.Outcome(), nil, nil
+	}
+	if roundOf(facts[0]) > 0 || isEdit(facts[0]) { // an earlier answer may be the one, and what followed it says how it went
+		out, err := c.trace(ctx, s)
+		if out != nil || err != nil {
+			return out, nil, err
+		}
+	}
+	return nil, s.refused(facts[1]), nil
+}
+
+// trace finds the answer that a decision has become among all answers of its call.
+func (c *Conn) trace(ctx context.Context, s Sent) (*events.DecisionOutcome, error) {
+	chain := c.ns.Call(s.Call, events.KindAnswer).Chain()
+	var out *events.DecisionOutcome
+	for seq := uint64(0); ; {
+		fact, err := c.NextFact(ctx, seq, chain)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return out, nil
+		case errors.Is(err, ErrTampered):
+		case err != nil:
+			return nil, fmt.Errorf("look after a decision of %s: %w", s.Call, err)
+		case out != nil:
+			afterEdit(fact, out)
+			return out, nil
+		default:
+			if a, ok := s.answered(fact); ok {
+				if out = a.Outcome(); out.State != "" {
+					return out, nil
+				}
+			}
+		}
+		seq = fact.Seq
+	}
+}
+
+// answered reads an answer that the decision has become.
+func (s Sent) answered(fact events.Event) (events.CallAnswered, bool) {
+	if fact.ID == "" {
+		return events.CallAnswered{}, false
+	}
+	a, err := events.Data[events.CallAnswered](fact)
+	return a, err == nil && a.EventID == s.EventID && s.isOf(a.Principal) && (s.Genuine == nil || s.Genuine(fact))
+}
+
+// refused reads a refusal of the decision.
+func (s Sent) refused(fact events.Event) *events.Error {
+	if fact.ID == "" {
+		return nil
+	}
+	d, err := events.Data[events.DecisionRefused](fact)
+	if err != nil || d.EventID != s.EventID || !s.isOf(d.Principal) {
+		return nil
+	}
+	return &d.Error
+}
+
+// isOf compares principals as subjects name them, by their tokens.
+func (s Sent) isOf(principal string) bool {
+	return principal == s.Principal || events.Token(principal) == s.Principal || principal == events.Token(s.Principal)
+}
+
+func isEdit(fact events.Event) bool {
+	a, err := events.Data[events.CallAnswered](fact)
+	return err == nil && a.Decision == events.Edit
+}
+
+// roundOf is the round that a fact of a call says.
+func roundOf(fact events.Event) int {
+	d, err := events.Data[struct {
+		Round int `json:"round"`
+	}](fact)
+	if err != nil {
+		return 0
+	}
+	return d.Round
+}
+
+// afterEdit says what a gate made of edited arguments: it may ask again, release or refuse them.
+func afterEdit(fact events.Event, out *events.DecisionOutcome) {
+	out.Round = max(out.Round, roundOf(fact))
+	switch fact.Place.Kind {
+	case events.KindAsk:
+		out.State = events.DecisionHeld
+	case events.KindResult:
+		out.State = events.DecisionFinished
+	default:
+		out.State = events.DecisionReleased
+	}
+}
