@@ -9,7 +9,9 @@ import (
 
 const (
 	maxQuoted = 200 // characters of arguments that a validation error quotes
-	redacted  = `"[REDACTED]"`
+
+	redactedText = "[REDACTED]"
+	redacted     = `"` + redactedText + `"`
 
 	errorInvalidSuspension = "invalid_suspension" // name of the error of a call that suspended itself with bad data
 )

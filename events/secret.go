@@ -61,22 +61,35 @@ func Mask(s *Schema, value json.RawMessage) json.RawMessage {
 	if CheckJSON(value) != nil {
 		return json.RawMessage(payloadUnavailable)
 	}
-	m := masker{left: maxVisits + visitsPerByte*len(value)}
-	shown := m.mask([]*jsonschema.Schema{s.root}, decodeAny(value))
+	shown, ok := masked(s, value, func(v any) any { return hidden(v) })
 	raw, err := Marshal(shown)
-	if err != nil || m.left < 0 {
+	if err != nil || !ok {
 		return json.RawMessage(payloadUnavailable)
 	}
 	return raw
 }
 
-type masker struct{ left int }
+// masked decodes a checked value, with what hide makes of each of its secret fields. It is not ok when the schema took
+// too much work: then some may be left.
+func masked(s *Schema, value json.RawMessage, hide func(any) any) (shown any, ok bool) {
+	if !s.Secrets() {
+		return decodeAny(value), true
+	}
+	m := masker{left: maxVisits + visitsPerByte*len(value), hide: hide}
+	shown = m.mask([]*jsonschema.Schema{s.root}, decodeAny(value))
+	return shown, m.left >= 0
+}
+
+type masker struct {
+	left int
+	hide func(any) any
+}
 
 // mask goes down into v with every schema that may speak about it.
 func (m *masker) mask(at []*jsonschema.Schema, v any) any {
 	at = m.spread(nil, at)
 	if slices.ContainsFunc(at, isSecret) {
-		return hidden(v)
+		return m.hide(v)
 	}
 	switch v := v.(type) {
 	case map[string]any:

@@ -68,6 +68,8 @@ type Live struct {
 	Host    string    `json:"host,omitempty"`
 	Since   time.Time `json:"since"`
 	Version string    `json:"version,omitempty"`
+	// Problems are what the process knows to be wrong, for people: rules that match nothing.
+	Problems []string `json:"problems,omitempty"`
 }
 
 // DeliveryAbandoned keeps what a service had to give up, for people (delivery.abandoned, stream dead).

@@ -179,7 +179,12 @@ func (ns Namespace) below(tokens ...string) string {
 	return string(join(ns.append(room[:0]), tokens...))
 }
 
-func (ns Namespace) root() string { return "weir." + string(ns) + "." }
+func (ns Namespace) root() string { return prefix + string(ns) + "." }
+
+const prefix = "weir."
+
+// IsOurs reports whether a subject is one of Weir's, of whatever namespace.
+func IsOurs(subject string) bool { return strings.HasPrefix(subject, prefix) }
 
 // Names of streams and buckets, without the namespace.
 const (
@@ -506,6 +511,14 @@ func (r ServiceRequest) Inbox(ns Namespace) string {
 func isName(s string) bool {
 	return literal(s) || (strings.HasPrefix(s, "=b") || strings.HasPrefix(s, "=h")) && literal(s[1:])
 }
+
+// ToolService is where the hosts of a tool are asked something about it ([VerbPreview]).
+func (ns Namespace) ToolService(pool, tool, verb string) string {
+	return ns.root() + "svc.tool." + nameToken(pool) + "." + Token(tool) + "." + verb
+}
+
+// HostGroup is the group of the hosts of one version of a tool: one of them answers.
+func HostGroup(version string) string { return "v" + Token(version) }
 
 // IsInternal reports whether a subject is one of Weir's or of the server's. Nothing is ever published there because a
 // message names it as the subject of its reply.

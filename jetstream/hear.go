@@ -44,9 +44,14 @@ func place(e *events.Event, msg *nats.Msg) {
 // listen subscribes until stop is called or ctx ends, and returns when the server knows of the subscription, so that
 // what is published after that is heard.
 func (c *Conn) listen(ctx context.Context, subject string, f nats.MsgHandler) (stop func(), err error) {
+	return c.listenIn(ctx, subject, "", f)
+}
+
+// listenIn is listen as one of a group, of which one gets each message; without a group everybody does.
+func (c *Conn) listenIn(ctx context.Context, subject, group string, f nats.MsgHandler) (stop func(), err error) {
 	var sub *nats.Subscription
 	err = c.subscribed(ctx, subject, func() (err error) {
-		sub, err = c.nc.Subscribe(subject, f)
+		sub, err = c.nc.QueueSubscribe(subject, group, f)
 		return err
 	})
 	if err != nil {

@@ -180,10 +180,19 @@ func (c *Conn) PutLive(ctx context.Context, live events.Live) error {
 // KeepAlive says every 5 s that a process lives, until ctx ends; then it takes that back, as far as it can. What fails
 // is tried again at the next turn.
 func (c *Conn) KeepAlive(ctx context.Context, live events.Live) error {
+	return c.KeepTelling(ctx, func(context.Context) events.Live { return live })
+}
+
+// KeepTelling is [Conn.KeepAlive] for a process that finds out each time what it says about itself, under a deadline.
+// Service and id must stay the same.
+func (c *Conn) KeepTelling(ctx context.Context, tell func(context.Context) events.Live) error {
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
 	for {
-		try, cancel := context.WithTimeout(ctx, liveEvery)
+		try, cancel := context.WithTimeout(ctx, liveEvery/2)
+		live := tell(try)
+		cancel()
+		try, cancel = context.WithTimeout(ctx, liveEvery)
 		if err := c.PutLive(try, live); err != nil && ctx.Err() == nil {
 			c.log.WarnContext(ctx, "live key not renewed", "service", live.Service, "id", live.ID, "error", err)
 		}

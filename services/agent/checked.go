@@ -13,6 +13,7 @@ import (
 type checked struct {
 	manifest events.Manifest
 	run      func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error)
+	show     *Preview
 	broken   error // what is wrong with the definition; such a tool does not run
 
 	input, output, suspend *events.Schema // nil: anything

@@ -34,6 +34,11 @@
 // [Always] holds every call until people approve it, [When] the calls for which a CEL expression holds. Agents, runs
 // and operators' rules may ask for more, never for less. Waiting costs no worker: the function is not running.
 //
+// What people see beside the arguments is for them to judge by: the agent's last words before the call, and what the
+// tool says that the call would do, by [PreviewTemplate] or [PreviewFunc]:
+//
+//	&agent.ToolOptions{RequireApproval: agent.Always(), Preview: agent.PreviewTemplate("refund {{.amount}} EUR")}
+//
 // # Suspension
 //
 // A function that finds that it needs people returns [Call.Suspend], which is an error, so nothing runs after it:

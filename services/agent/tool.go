@@ -51,6 +51,8 @@ type ToolOptions struct {
 	ResumeSchema         json.RawMessage // of resume data; default: any
 	RequestContextSchema json.RawMessage // of the run's request context; default: any
 
+	Preview *Preview // what a call would do, for people: PreviewTemplate or PreviewFunc; default none
+
 	Strict          bool            // ask providers for strict arguments, where they can
 	ProviderOptions json.RawMessage // an object by provider, passed on where the adapter can
 	InputExamples   []any           // examples of arguments for the model; each must fit the input schema
@@ -86,8 +88,11 @@ func NewTool[In, Out any](id, description string, fn func(context.Context, *Call
 	if fn == nil {
 		issues = append(issues, events.Issue{Field: "fn", Message: "is required"})
 	}
+	if o.Preview != nil && o.Preview.form.Go && o.Preview.run == nil {
+		issues = append(issues, events.Issue{Field: "preview", Message: "has no function"})
+	}
 	m.Source = events.Source{Kind: "go"}
-	return newChecked(Complete(m), func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error) {
+	c := newChecked(Complete(m), func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error) {
 		var in In
 		if err := decode(args, &in); err != nil {
 			return nil, unreadable(err)
@@ -98,6 +103,8 @@ func NewTool[In, Out any](id, description string, fn func(context.Context, *Call
 		}
 		return encode(out)
 	}, issues)
+	c.show = o.Preview
+	return c
 }
 
 func derive(schema func(reflect.Type) (json.RawMessage, error), t reflect.Type, field string, issues []events.Issue,
@@ -134,6 +141,9 @@ func (o *ToolOptions) manifest(id, description string) (events.Manifest, []event
 		StartTimeout: events.Duration(o.StartTimeout), MaxAttempts: o.MaxAttempts,
 		Expires: events.Duration(o.Expires), OnExpiry: o.OnExpiry, Strict: o.Strict,
 		RequireApproval: o.RequireApproval, ProviderOptions: o.ProviderOptions, MCP: o.MCP,
+	}
+	if o.Preview != nil {
+		m.Preview, _ = events.Marshal(o.Preview.form) // a text and a boolean always encode
 	}
 	if len(o.InputExamples) == 0 {
 		return m, nil

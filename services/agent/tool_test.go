@@ -154,7 +154,6 @@ func TestManifestsOfLaterReleasesAreRefused(t *testing.T) {
 	for field, set := range map[string]func(*events.Manifest){
 		"toModelOutput": func(m *events.Manifest) { m.ToModelOutput = form },
 		"transform":     func(m *events.Manifest) { m.Transform = form },
-		"preview":       func(m *events.Manifest) { m.Preview = form },
 		"hooks":         func(m *events.Manifest) { m.Hooks = form },
 		"background":    func(m *events.Manifest) { m.Background = form },
 	} {

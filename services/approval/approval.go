@@ -42,6 +42,8 @@ type Config struct {
 	Dev bool
 	// Expires is how long an ask waits when neither rule nor tool says so. Default 168 h.
 	Expires time.Duration
+	// Preview is how long an ask waits for what the tool's host says that the call would do. Default 2 s.
+	Preview time.Duration
 	// Retention of the log; what is open is carried before a third of it has passed. Default 24 h.
 	Retention time.Duration
 	// Sweep is the pause between two sweeps, DeepSweep between two that look at every ask of the log. Default 10 s
@@ -60,6 +62,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.ID = cmp.Or(c.ID, events.NewID(time.Now()))
 	c.Expires = cmp.Or(c.Expires, 168*time.Hour)
+	c.Preview = cmp.Or(c.Preview, 2*time.Second)
 	c.Retention = cmp.Or(c.Retention, 24*time.Hour)
 	c.Sweep = cmp.Or(c.Sweep, 10*time.Second)
 	c.DeepSweep = cmp.Or(c.DeepSweep, 10*time.Minute)
@@ -128,9 +131,11 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.conn.SelfTest(ctx, Name); err != nil {
 		return fmt.Errorf("self-test of the guards: %w", err)
 	}
-	live := events.Live{Service: Name, ID: s.cfg.ID, Since: time.Now().UTC()}
+	since := time.Now().UTC()
 	return service.All(ctx,
-		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, live) },
+		func(ctx context.Context) error {
+			return s.conn.KeepTelling(ctx, func(ctx context.Context) events.Live { return s.live(ctx, since) })
+		},
 		s.conn.Consume(events.StreamRuns, Name, jetstream.Handler{
 			Handle: s.onFact, Abandon: s.abandonFact, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency, Batch: 256,
 		}),

@@ -64,10 +64,12 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 	if err != nil {
 		return err
 	}
+	words := events.LastWordsOf(data.Message)
 	var held []holding
 	for i, planned := range data.Calls {
 		call := events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}
 		q := s.question(r, rules, call, planned)
+		q.words = words
 		v := s.rule(ctx, q)
 		if v.held != nil {
 			held = append(held, holding{ask: *v.held, prev: none(step)})
@@ -200,6 +202,7 @@ func (s *Service) hold(ctx context.Context, r *run, held []holding) error {
 	if len(held) == 0 {
 		return nil
 	}
+	s.preview(ctx, r, held)
 	asks := make([]events.CallHeld, len(held))
 	for i, h := range held {
 		asks[i] = h.ask
@@ -214,11 +217,11 @@ func (s *Service) hold(ctx context.Context, r *run, held []holding) error {
 		if err != nil {
 			return jetstream.Final(err)
 		}
-		last, ours, err := s.add(ctx, s.ns.Call(call, events.KindAsk), h.prev, h.ask)
+		last, ours, err := s.addAsk(ctx, call, h)
 		if err != nil && !errors.Is(err, errGone) {
 			return err
 		}
-		overtaken = overtaken || !ours
+		overtaken = overtaken || !ours || last.Place.Kind != events.KindAsk
 		if last.ID != "" {
 			stored = append(stored, last)
 		}
@@ -229,6 +232,27 @@ func (s *Service) hold(ctx context.Context, r *run, held []holding) error {
 		}
 	}
 	return s.checkEntry(ctx, r, overtaken)
+}
+
+// addAsk stores an ask. One that does not fit into a message is stored without what it shows beside the arguments; a call
+// that cannot be asked about even so ends.
+func (s *Service) addAsk(ctx context.Context, call events.CallID, h holding) (events.Event, bool, error) {
+	place := s.ns.Call(call, events.KindAsk)
+	last, ours, err := s.add(ctx, place, h.prev, h.ask)
+	if !errors.Is(err, jetstream.ErrTooLarge) {
+		return last, ours, err
+	}
+	h.ask.Preview, h.ask.LastWords = nil, nil
+	last, ours, err = s.add(ctx, place, h.prev, h.ask)
+	if !errors.Is(err, jetstream.ErrTooLarge) {
+		return last, ours, err
+	}
+	return s.add(ctx, s.ns.Call(call, events.KindResult), h.prev, events.CallFinished{
+		ToolCallID: h.ask.ToolCallID, RunID: h.ask.RunID, ToolName: h.ask.ToolName, Round: h.ask.Round,
+		Outcome: events.OutcomeError, Started: h.ask.Attempt > 0, Attempt: h.ask.Attempt, Error: &events.ToolError{
+			Name: string(events.CodeTooLarge), Message: fmt.Sprintf("the call cannot be asked about: %v", err),
+		},
+	})
 }
 
 // announce makes a stored ask known: its timer, and its chunk on the run's stream and on the root's.

@@ -50,6 +50,7 @@ func (s *Service) askAgain(ctx context.Context, r *run, suspend events.Event) er
 	if d.Reason == events.SuspendInDoubt {
 		inDoubt(ask, d.Claim)
 	}
+	s.keep(ctx, ask, q.call)
 	q.restrict(ask, q.judgement(ctx, f)) // what must be approved by some is resumed by them
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: suspend}})
 }
@@ -67,6 +68,7 @@ func (s *Service) askInDoubt(ctx context.Context, r *run, claim events.Event) er
 	q.attempt = max(d.Attempt, q.attempt)
 	ask := q.ask(f, events.AskInDoubt)
 	inDoubt(ask, &events.ClaimBrief{By: d.Worker, At: claim.Stored.UTC(), Attempt: d.Attempt})
+	s.keep(ctx, ask, q.call)
 	q.restrict(ask, q.judgement(ctx, f))
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: claim}})
 }

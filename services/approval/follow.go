@@ -167,6 +167,7 @@ func (s *Service) judgeEdit(ctx context.Context, r *run, a answered) error {
 	}
 	q := s.question(r, rules, a.call, events.CallPlanned{ToolCallID: a.ask.ToolCallID, ToolName: a.ask.ToolName})
 	q.round, q.edited, q.follows, q.attempt = a.ask.Round+1, a.data.Args, a.fact.Seq, a.ask.Attempt
+	q.words = a.ask.LastWords
 	v := s.rule(ctx, q)
 	if v.held != nil {
 		return s.hold(ctx, r, []holding{{ask: *v.held, prev: a.fact}})

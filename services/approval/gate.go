@@ -24,9 +24,10 @@ type question struct {
 	run     *run
 	rules   *judge.Rules
 	judge   *rule.Evaluator
-	expires time.Duration // of asks for which neither rule nor tool says so
-	follows uint64        // sequence of the fact that go or ask will follow
-	attempt int           // attempts to execute so far
+	expires time.Duration     // of asks for which neither rule nor tool says so
+	follows uint64            // sequence of the fact that go or ask will follow
+	attempt int               // attempts to execute so far
+	words   *events.LastWords // what the agent said before the call; no rule sees it
 	now     time.Time
 }
 
@@ -174,6 +175,7 @@ func (q question) release(f frozen, by events.AllowedBy) events.CallReleased {
 // hold is the question to people about these bytes.
 func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 	a := q.ask(f, events.AskApproval)
+	a.LastWords = q.words
 	a.Reason = judge.Reason(j.Reason)
 	q.restrict(a, j)
 	return a

@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
-	"github.com/weirkeeper/weir/services/internal/judge"
 )
 
 // run is what the gate knows of a run and what never changes while it lasts: where it began, and the definitions that
@@ -28,6 +25,7 @@ type tool struct {
 	digest  string
 	input   *events.Schema
 	context *events.Schema // nil: any request context will do
+	preview *events.PreviewForm
 }
 
 // key is where the run's snapshot is kept.
@@ -117,6 +115,9 @@ func (s *Service) tool(ctx context.Context, digest string) (*tool, error) {
 			return nil, fmt.Errorf("request context schema: %w", err)
 		}
 	}
+	if t.preview, err = events.ParsePreviewForm(t.Preview); err != nil {
+		s.log.WarnContext(ctx, "a tool's preview cannot be made", "toolId", t.ID, "error", err)
+	}
 	s.tools.Put(digest, t, 1)
 	return t, nil
 }
@@ -143,47 +144,4 @@ func (r *run) requireToolApproval() *events.Approval {
 		return a
 	}
 	return r.agent.RequireToolApproval
-}
-
-// ruleAge is how long read rule sets are used before they are read again: a changed rule applies within this time.
-const ruleAge = 500 * time.Millisecond
-
-// ruleBook holds the operators' rule sets as they were last read.
-type ruleBook struct {
-	mu   sync.Mutex
-	view *judge.Rules
-	read time.Time
-}
-
-func (b *ruleBook) fresh() *judge.Rules {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.view == nil || time.Since(b.read) > ruleAge {
-		return nil
-	}
-	return b.view
-}
-
-func (b *ruleBook) keep(v *judge.Rules, read time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.view, b.read = v, read
-}
-
-// rulesNow are the rule sets in force and their digest. An error means that nothing may be let through.
-func (s *Service) rulesNow(ctx context.Context) (*judge.Rules, error) {
-	if v := s.rules.fresh(); v != nil {
-		return v, nil
-	}
-	read := time.Now()
-	named, err := s.conn.ListNamed(ctx, events.RegistryRule)
-	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
-	}
-	v, err := judge.Read(named)
-	if err != nil {
-		return nil, err // nothing passes until somebody applies rules that can be read
-	}
-	s.rules.keep(v, read)
-	return v, nil
 }

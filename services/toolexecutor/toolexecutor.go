@@ -114,11 +114,11 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		defer stop()
 	}
-	return service.All(ctx,
+	return service.All(ctx, append(s.answers(),
 		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, s.live()) },
 		s.conn.Consume(events.StreamRuns, events.PoolConsumer(s.cfg.Pool), jetstream.Handler{
 			Handle: s.onRelease, Abandon: s.abandon, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency,
-		}))
+		}))...)
 }
 
 func (s *Service) live() events.Live {

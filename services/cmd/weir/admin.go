@@ -49,8 +49,10 @@ func listenAdmin(ctx context.Context, addr string) (*admin, error) {
 		return nil, fmt.Errorf("admin address %s: %w", addr, err)
 	}
 	a, mux := &admin{listener: l}, http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeHealth(w, nil) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { writeHealth(w, a.ready(r.Context())) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeHealth(w, nil, nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		writeHealth(w, a.ready(r.Context()), a.problems())
+	})
 	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	return a, nil
 }
@@ -62,11 +64,22 @@ func (a *admin) ready(ctx context.Context) error {
 	return errStarting
 }
 
-// writeHealth says ok, or what is wrong, one line for each finding.
-func writeHealth(w http.ResponseWriter, err error) {
+// problems are what is wrong and hinders nothing.
+func (a *admin) problems() []string {
+	if w := a.worker.Load(); w != nil {
+		return w.Problems()
+	}
+	return nil
+}
+
+// writeHealth says ok and what people should look at, or what is wrong, one line for each finding.
+func writeHealth(w http.ResponseWriter, err error, problems []string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err == nil {
 		_, _ = io.WriteString(w, "ok\n") // the asker has gone: nobody to tell
+		for _, p := range problems {
+			_, _ = io.WriteString(w, "warning: "+oneLine(p)+"\n")
+		}
 		return
 	}
 	w.WriteHeader(http.StatusServiceUnavailable)

@@ -273,7 +273,9 @@ func TestB8_29_B8_33_SignaturesOfTheRecord(t *testing.T) {
 	}
 	answer(events.AuthKey, nil)
 	answer(events.AuthGateway, nil)
-	answer(events.AuthTimer, func(a *events.CallAnswered) { a.Signed, a.Principal, a.EventID, a.Decision = nil, "", "", events.Expired })
+	answer(events.AuthTimer, func(a *events.CallAnswered) {
+		a.Signed, a.Principal, a.EventID, a.Decision = nil, "", "", events.Expired
+	})
 	late := events.CallID{Run: "late", Step: 1, Index: 1}
 	s.store(ns.Beside(late, events.KindRefused, "d1"), events.DecisionRefused{
 		ToolCallID: late.String(), RunID: late.Run, EventID: "d1", Principal: "alice", Decision: events.Decline, At: time.Now().UTC(),

@@ -27,12 +27,8 @@ func (d *doctor) readRegistry(ctx context.Context) (err error) {
 	if d.reg.people, err = readNamed(ctx, d, events.RegistryPrincipal, func(p events.PrincipalDef) string { return p.ID }); err != nil {
 		return err
 	}
-	rules, err := readNamed(ctx, d, events.RegistryRule, func(s events.RuleSet) string { return s.Name })
-	if err != nil {
+	if err := d.readRules(ctx); err != nil {
 		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(rules)) {
-		d.reg.rules = append(d.reg.rules, rules[name])
 	}
 	d.reg.live = map[string][]events.Live{}
 	for _, name := range allServices {
@@ -42,6 +38,23 @@ func (d *doctor) readRegistry(ctx context.Context) (err error) {
 	}
 	d.tell(levelOK, "", "%d agents, %d tools, %d rule sets, %d principals", len(d.reg.agents), len(d.reg.tools),
 		len(d.reg.rules), len(d.reg.people))
+	return nil
+}
+
+// readRules reads the rule sets as a gate does: one that it cannot read stops everything.
+func (d *doctor) readRules(ctx context.Context) error {
+	raw, err := d.conn.ListNamed(ctx, events.RegistryRule)
+	if err != nil {
+		return err
+	}
+	rules, err := judge.Read(raw)
+	if err != nil {
+		d.tell(levelError, "weir apply -f weir.yaml", "%v; no gate lets anything pass", err)
+		return nil
+	}
+	for _, set := range rules.Sets() {
+		d.reg.rules = append(d.reg.rules, set.RuleSet)
+	}
 	return nil
 }
 
@@ -115,14 +128,22 @@ func (d *doctor) agents(context.Context) error {
 
 // rules looks for rules that can never match.
 func (d *doctor) rules(context.Context) error {
-	rules := slices.Clone(d.reg.rules)
-	slices.SortFunc(rules, func(a, b events.RuleSet) int { return strings.Compare(a.Name, b.Name) })
 	before := len(d.found)
+	told := map[string]bool{}
 	tools := slices.Collect(maps.Values(d.reg.tools))
 	agents := slices.Collect(maps.Keys(d.reg.agents))
-	for _, u := range judge.Unmatched(rules, tools, agents) {
+	for _, u := range judge.Unmatched(d.reg.rules, tools, agents) {
 		d.tell(levelError, "correct the pattern in weir.yaml, then: weir apply -f weir.yaml; or remove the set: weir rules rm "+u.Set,
 			"%s", u)
+		told[u.String()] = true
+	}
+	for _, gate := range d.reg.live[approval.Name] { // what it judges by may be younger or older
+		for _, p := range gate.Problems {
+			if !told[p] {
+				d.tell(levelWarn, "look again in a minute; if it stays: weir apply -f weir.yaml", "gate %s: %s", gate.ID, p)
+			}
+			told[p] = true
+		}
 	}
 	if len(d.found) == before {
 		d.tell(levelOK, "", "every rule matches something")

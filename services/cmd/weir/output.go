@@ -20,10 +20,14 @@ func (a *app) print(v any, text func(w io.Writer)) error {
 	return nil
 }
 
-// writeJSON writes a value on one line, as it is: nothing in it is escaped for HTML.
+// writeJSON writes a value on one line, as it is: nothing in it is escaped for HTML. People at a terminal see what is hidden
+// in a text escaped, which means the same.
 func writeJSON(w io.Writer, v any) error {
 	raw, err := events.Marshal(v)
 	if err == nil {
+		if isTerminal(w) {
+			raw = events.VisibleJSON(raw)
+		}
 		_, err = w.Write(append(raw, '\n'))
 	}
 	return err
@@ -61,7 +65,7 @@ func facts(w io.Writer, list [][2]string) {
 	}
 	for _, f := range list {
 		if f[1] != "" {
-			_, _ = fmt.Fprintf(w, "%-*s  %s\n", width, f[0], f[1])
+			_, _ = fmt.Fprintf(w, "%-*s  %s\n", width, f[0], oneLine(f[1]))
 		}
 	}
 }
@@ -69,32 +73,22 @@ func facts(w io.Writer, list [][2]string) {
 // note tells people something that is no result: only on a terminal, or with --verbose.
 func (a *app) note(format string, args ...any) {
 	if !a.json && (isTerminal(a.err) || a.verbose) {
-		_, _ = fmt.Fprintf(a.err, format+"\n", args...)
+		_, _ = fmt.Fprintln(a.err, plain(fmt.Sprintf(format, args...)))
 	}
 }
 
-// oneLine makes a text that may come from anywhere fit for one line of a terminal: no control characters.
+// oneLine makes a text that may come from anywhere fit for one line of a terminal: what cannot be seen is made visible.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\r' || r == '\t':
+		if r == '\n' || r == '\t' {
 			return ' '
-		case r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0:
-			return -1
 		}
 		return r
-	}, s)
+	}, events.Visible(s))
 }
 
-// plain keeps lines and takes other control characters out: what a model says must not move the cursor.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && (r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0) {
-			return -1
-		}
-		return r
-	}, s)
-}
+// plain is oneLine for a text of several lines: what a model says must not move the cursor, nor hide anything.
+func plain(s string) string { return events.Visible(s) }
 
 // short cuts a text.
 func short(s string, limit int) string {
@@ -119,7 +113,7 @@ func indented(raw json.RawMessage) string {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if len(raw) == 0 || enc.Encode(raw) != nil {
-		return string(raw)
+		return plain(string(raw))
 	}
 	return plain(strings.TrimSpace(v.String()))
 }

@@ -192,13 +192,13 @@ func TestTimeout(t *testing.T) {
 }
 
 // What comes from models and tools must not command the terminal.
-func TestControlCharactersAreTakenOut(t *testing.T) {
+func TestControlCharactersAreShown(t *testing.T) {
 	t.Parallel()
 	evil := "a\x1b[2Jb\x07\r\nc\u009bd\te"
-	if got, want := oneLine(evil), "a[2Jb  cd e"; got != want {
+	if got, want := oneLine(evil), "a<U+001B>[2Jb<U+0007><U+000D> c<U+009B>d e"; got != want {
 		t.Errorf("one line = %q, want %q", got, want)
 	}
-	if got, want := plain(evil), "a[2Jb\ncd\te"; got != want {
+	if got, want := plain(evil), "a<U+001B>[2Jb<U+0007><U+000D>\nc<U+009B>d\te"; got != want {
 		t.Errorf("plain = %q, want %q", got, want)
 	}
 }

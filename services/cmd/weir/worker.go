@@ -57,6 +57,8 @@ type part struct {
 	run  func(context.Context) error
 
 	register func(context.Context) error // of an executor: makes its tools known
+	able     func(context.Context) error // of the gate: nil when it may let anything pass
+	problems func() []string             // of the gate: what is wrong, and hinders nothing
 
 	needs jetstream.Settings // what the streams must be like
 }
@@ -136,7 +138,7 @@ func (cfg workerConfig) build(p *part) error {
 		if err != nil {
 			return err
 		}
-		p.run = s.Run
+		p.run, p.able, p.problems = s.Run, s.Ready, s.Problems
 	case toolexecutor.Name:
 		s, err := toolexecutor.New(p.conn, toolexecutor.Config{
 			Pool: p.pool, Tools: toolsOf(cfg.Tools, p.pool),
@@ -245,7 +247,25 @@ func (p part) ready(ctx context.Context) error {
 	if err := p.conn.Probe(ctx, p.name); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
+	if p.able != nil {
+		if err := p.able(ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
 	return p.verify(ctx)
+}
+
+// Problems are what is wrong and hinders no service: people should look at it.
+func (w *worker) Problems() (list []string) {
+	for _, p := range w.parts {
+		if p.problems == nil {
+			continue
+		}
+		for _, text := range p.problems() {
+			list = append(list, p.name+": "+text)
+		}
+	}
+	return list
 }
 
 // driftError is what is wrong with the streams, and how to mend it.

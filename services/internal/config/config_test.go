@@ -113,6 +113,9 @@ func TestFullExample(t *testing.T) {
 			t.Errorf("%s is not in %s", part, input)
 		}
 	}
+	if p := string(f.Tools[0].Manifest.Preview); p != `{"template":"refund {{.amount}} EUR for {{.orderId}}"}` {
+		t.Errorf("preview = %s", p)
+	}
 	if string(f.Tools[1].Manifest.InputSchema) != input {
 		t.Error("an alias is not what it stands for")
 	}

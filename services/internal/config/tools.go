@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -29,7 +30,7 @@ var (
 var toolKeys = []string{
 	"title", "description", "version", "inputSchema", "outputSchema", "requestContextSchema", "effect", "requireApproval",
 	"pool", "timeout", "startTimeout", "expires", "onExpiry", "maxAttempts", "strict", "providerOptions", "inputExamples",
-	"exec", "http",
+	"preview", "exec", "http",
 }
 
 // readTools reads the section tools.
@@ -64,8 +65,22 @@ func (o object) manifest(id string) events.Manifest {
 		Timeout: events.Duration(o.duration("timeout")), StartTimeout: events.Duration(o.duration("startTimeout")),
 		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", events.OnExpiryDecline, events.OnExpiryFail),
 		MaxAttempts: o.count("maxAttempts"), Strict: o.on("strict"), ProviderOptions: o.jsonObject("providerOptions"),
-		InputExamples: o.json("inputExamples"),
+		InputExamples: o.json("inputExamples"), Preview: o.preview(),
 	}
+}
+
+// preview reads how people are shown what a call would do. A function can be had in Go only.
+func (o object) preview() json.RawMessage {
+	if !o.has("preview") {
+		return nil
+	}
+	p := o.r.object(o.fields["preview"], o.sub("preview"), "template")
+	p.require("template")
+	raw, err := events.Marshal(events.PreviewForm{Template: p.code("template")})
+	if err != nil || p.r.problems.about(p.path) || p.r.problems.about(p.sub("template")) {
+		return nil
+	}
+	return raw
 }
 
 // checkTool completes and checks a tool as its host will.

@@ -29,6 +29,9 @@ type Rules struct {
 	digest string
 }
 
+// ErrUnreadable says that a stored rule set is broken, or says what this version does not understand.
+var ErrUnreadable = errors.New("cannot be read")
+
 // Read reads stored sets by the names under which they are stored. They are judged in the order of these, so that every
 // gate finds the same reason. A set that cannot be read, or that says what this version does not understand, is an
 // error: who ignored a word of a rule would let pass what it forbids.
@@ -38,7 +41,7 @@ func Read(stored map[string][]byte) (*Rules, error) {
 	for _, name := range slices.Sorted(maps.Keys(stored)) {
 		set, err := readSet(stored[name])
 		if err != nil {
-			return nil, fmt.Errorf("rule set %s: %w", name, err)
+			return nil, fmt.Errorf("rule set %s %w: %w", name, ErrUnreadable, err)
 		}
 		all = append(append(all, stored[name]...), 0)
 		r.add(set, events.Digest(stored[name]))

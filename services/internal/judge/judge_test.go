@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func TestB7_11_RulesThatCannotBeReadAreAnError(t *testing.T) {
 	} {
 		if r, err := Read(map[string][]byte{"good": []byte(`{"name":"good","rules":[]}`), "bad": []byte(body)}); err == nil {
 			t.Errorf("%s: read as %+v", name, r.Sets())
-		} else if !strings.Contains(err.Error(), "rule set bad") {
+		} else if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), "rule set bad") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -147,5 +148,51 @@ func TestRestrictTakesTheStrictest(t *testing.T) {
 	}
 	if !a.ExpiresAt.Equal(now.Add(time.Hour)) || a.OnExpiry != events.OnExpiryFail || a.Rules != r.Digest() {
 		t.Errorf("it expires at %s, then %s, by rules %s", a.ExpiresAt, a.OnExpiry, a.Rules)
+	}
+}
+
+// TestB7_13_EverySourceIsGatedAlike: where a tool comes from makes no difference to what holds it, except that a client
+// tool waits for its client anyway.
+func TestB7_13_EverySourceIsGatedAlike(t *testing.T) {
+	t.Parallel()
+	always := &events.Approval{Always: true}
+	for _, kind := range []string{"go", "http", "exec", "nats", "mcp", "builtin", "client"} {
+		tool := events.Manifest{ID: "t", Source: events.Source{Kind: kind, Server: "s", Name: "n"}}
+		rules := rulesOf(t, one("s", events.Rule{Name: "r", Tools: []string{"t"}, Action: events.RuleAsk}))
+		if got := judged(t, rules, Call{Tool: tool}); got.Action != rule.Ask {
+			t.Errorf("%s: a rule: %+v", kind, got)
+		}
+		if got := judged(t, rulesOf(t), Call{Tool: tool, RequireToolApproval: always}); (got.Action == rule.Ask) != (kind != "client") {
+			t.Errorf("%s: the run: %+v", kind, got)
+		}
+		tool.RequireApproval = always
+		if got := judged(t, rulesOf(t), Call{Tool: tool}); got.Action != rule.Ask {
+			t.Errorf("%s: the tool: %+v", kind, got)
+		}
+		blocks := rulesOf(t, one("s", events.Rule{Name: "r", Action: events.RuleBlock}))
+		if got := judged(t, blocks, Call{Tool: tool}); got.Action != rule.Block {
+			t.Errorf("%s: a block: %+v", kind, got)
+		}
+	}
+}
+
+// TestB7_2_TheRunsExpressionSeesTheCall: the frozen arguments, the request context, tool, agent and run, and nothing else.
+func TestB7_2_TheRunsExpressionSeesTheCall(t *testing.T) {
+	t.Parallel()
+	c := Call{
+		Tool: events.Manifest{ID: "pay", Version: "3", Effect: events.Effectful, Source: events.Source{Kind: "go"}}, ToolName: "refund",
+		Args: []byte(`{"n":7}`), Context: []byte(`{"tenant":"acme"}`), AgentID: "support",
+		Run: Run{ID: "R", Thread: "t1", Resource: "u1", Requester: "bob"},
+	}
+	for when, want := range map[string]rule.Action{
+		"args.n == 7 && context.tenant == 'acme' && tool.id == 'pay' && tool.name == 'refund' && tool.source.kind == 'go' && " +
+			"agent.id == 'support' && run.id == 'R' && run.thread == 't1' && run.resource == 'u1' && run.requester == 'bob'": rule.Ask,
+		"args.n == 8":          rule.Allow,
+		"workspace.id == 'w1'": rule.Ask, // there is none: it cannot be evaluated
+	} {
+		c.RequireToolApproval = &events.Approval{When: when}
+		if got := judged(t, rulesOf(t), c); got.Action != want {
+			t.Errorf("%s: %+v, want %s", when, got, want)
+		}
 	}
 }

@@ -1,0 +1,62 @@
+package jetstream
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/weirkeeper/weir/events"
+)
+
+// answersAtOnce bounds how many requests on one subject are answered at once.
+const answersAtOnce = 16
+
+// AskHost sends a request to whoever hosts something (subjects of [events.Namespace.ToolService]) and waits for the
+// answer until ctx ends. Nothing is stored: [ErrUnavailable] says that nobody listens, [ErrTimeout] that nobody has
+// answered. What comes back is what a host says, and no more than that.
+func (c *Conn) AskHost(ctx context.Context, subject string, body []byte) ([]byte, error) {
+	reply, err := c.request(ctx, &nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", subject, err)
+	}
+	return reply.Data, nil
+}
+
+// AnswerAsHost answers requests on a subject until ctx ends, then waits for the answers that are under way. Of the
+// connections of one group one gets each request; nil is no answer.
+func (c *Conn) AnswerAsHost(ctx context.Context, subject, group string, answer func(context.Context, []byte) []byte) error {
+	slots := make(chan struct{}, answersAtOnce)
+	var wg sync.WaitGroup
+	stop, err := c.listenIn(ctx, subject, group, func(msg *nats.Msg) {
+		if !mayAnswer(msg.Reply) {
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if body := answer(ctx, msg.Data); body != nil {
+				_ = msg.Respond(body) // who asked does without when it is lost
+			}
+		})
+	})
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	stop()
+	wg.Wait()
+	return nil
+}
+
+// mayAnswer says whether a reply goes where replies go. The server lets who answers publish on any subject that a
+// request names, so one that is Weir's own or the server's would let the asker write there.
+func mayAnswer(reply string) bool {
+	return reply != "" && !events.IsOurs(reply) && !strings.HasPrefix(reply, "$")
+}
