@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -21,15 +22,44 @@ type Filter struct {
 	Run, Tool string
 	Kind      events.AskKind
 
+	// Approver chooses asks that this principal may decide, as far as is known here; see [events.Approver.May].
+	Approver *events.Approver
+
+	// AskedBefore and ExpireBefore choose asks by their times. Zero: no bound.
+	AskedBefore, ExpireBefore time.Time
+
 	// From and To bound the time of suspension. Zero: no bound.
 	From, To time.Time
+
+	// Sort is the order of asks; Reverse turns it around. Suspended runs have an order of their own.
+	Sort    Order
+	Reverse bool
 
 	// Page (from 0) and PerPage cut the list. PerPage 0 with page 0: everything; with another page: 100.
 	Page, PerPage int
 }
 
+// Order is an order of asks.
+type Order string
+
+// Orders of asks. What is alike comes in the order of asking.
+const (
+	ByAge    Order = "asked" // the oldest first; the default
+	ByExpiry Order = "expires"
+	ByAgent  Order = "agent"
+	ByTool   Order = "tool"
+)
+
+// Orders are all of them.
+var Orders = []Order{ByAge, ByExpiry, ByAgent, ByTool}
+
 func (f Filter) validate() error {
 	switch {
+	case f.Sort != "" && !slices.Contains(Orders, f.Sort):
+		return &events.Error{
+			Code: events.CodeInvalidRequest, Message: fmt.Sprintf("asks are not sorted by %q: use one of %v", f.Sort, Orders),
+			Issues: []events.Issue{{Field: "sort", Message: "no such order"}},
+		}
 	case f.Page < 0:
 		return &events.Error{
 			Code: events.CodeInvalidRequest, Message: "page must not be negative",
@@ -128,8 +158,62 @@ func (c *Client) snapshots(ctx context.Context, f Filter) ([]*events.Snapshot, e
 	}), nil
 }
 
-func (f Filter) takes(a events.OpenAsk) bool {
-	return (f.Tool == "" || f.Tool == a.ToolName) && (f.Kind == "" || f.Kind == a.Kind)
+// takes reports whether the filter chooses an ask of a run that requester asked for, by what the ask says itself.
+func (f Filter) takes(a events.OpenAsk, requester string) bool {
+	return (f.Tool == "" || f.Tool == a.ToolName) && (f.Kind == "" || f.Kind == a.Kind) &&
+		(f.AskedBefore.IsZero() || a.AskedAt.Before(f.AskedBefore)) &&
+		(f.ExpireBefore.IsZero() || a.ExpiresAt.Before(f.ExpireBefore)) &&
+		(f.Approver == nil || f.Approver.May(a, requester))
+}
+
+// compare orders asks as the filter says.
+func (f Filter) compare(a, b events.OpenAsk) int {
+	first := 0
+	switch f.Sort {
+	case ByExpiry:
+		first = a.ExpiresAt.Compare(b.ExpiresAt)
+	case ByAgent:
+		first = cmp.Compare(a.AgentID, b.AgentID)
+	case ByTool:
+		first = cmp.Compare(a.ToolName, b.ToolName)
+	default:
+	}
+	first = cmp.Or(first, a.AskedAt.Compare(b.AskedAt), events.CompareCalls(a.ToolCallID, b.ToolCallID))
+	if f.Reverse {
+		return -first
+	}
+	return first
+}
+
+// Takes reports whether the filter chooses an ask that was heard. Who asked for its run is not said there, so what only the
+// requester may decide, or may not, is taken for whoever looks.
+func (f Filter) Takes(a events.CallHeld) bool {
+	fits := func(want, is string) bool { return want == "" || want == is }
+	requester := ""
+	if f.Approver != nil && a.Kind == events.AskClient {
+		requester = f.Approver.ID
+	}
+	return fits(f.Agent, a.AgentID) && fits(f.Thread, a.ThreadID) && fits(f.Resource, a.ResourceID) &&
+		(fits(f.Run, a.RunID) || f.Run == a.RootRunID) && f.takes(a.Open(), requester)
+}
+
+// Me is the client's principal with the groups that the registry knows it to be in. Who comes through a gateway may be in
+// others.
+func (c *Client) Me(ctx context.Context) (*events.Approver, error) {
+	me := &events.Approver{ID: c.cfg.Principal}
+	raw, err := c.conn.NamedNow(ctx, events.RegistryPrincipal, me.ID)
+	if errors.Is(err, jetstream.ErrNotFound) {
+		return me, nil
+	}
+	if err != nil {
+		return nil, busError(err)
+	}
+	var def events.PrincipalDef
+	if err := json.Unmarshal(raw, &def); err != nil {
+		return nil, fmt.Errorf("principal %s: %w", me.ID, err)
+	}
+	me.Groups = def.Groups
+	return me, nil
 }
 
 func suspendedRun(s *events.Snapshot, f Filter) SuspendedRun {
@@ -138,7 +222,7 @@ func suspendedRun(s *events.Snapshot, f Filter) SuspendedRun {
 		ResourceID: s.ResourceID, SuspendedAt: s.SuspendedAt, ToolCalls: []PendingCall{},
 	}
 	for _, a := range s.Asks {
-		if !f.takes(a) {
+		if !f.takes(a, s.Requester) {
 			continue
 		}
 		run.ToolCalls = append(run.ToolCalls, PendingCall{
@@ -170,7 +254,7 @@ func cut[T any](list []T, page, perPage int) []T {
 	return list[from:min(from+perPage, len(list))]
 }
 
-// Asks lists the calls that wait for decisions, the oldest first: the inbox. Page and PerPage cut it.
+// Asks lists the calls that wait for decisions, in the order of the filter: the inbox. Page and PerPage cut it.
 func (c *Client) Asks(ctx context.Context, f Filter) (asks []events.OpenAsk, total int, err error) {
 	if err := f.validate(); err != nil {
 		return nil, 0, err
@@ -183,15 +267,13 @@ func (c *Client) Asks(ctx context.Context, f Filter) (asks []events.OpenAsk, tot
 	seen := map[string]bool{} // a root's entry lists the asks of all runs below it
 	for _, s := range snaps {
 		for _, a := range s.Asks {
-			if f.takes(a) && !seen[a.ToolCallID] {
+			if f.takes(a, s.Requester) && !seen[a.ToolCallID] {
 				seen[a.ToolCallID] = true
 				asks = append(asks, a)
 			}
 		}
 	}
-	slices.SortFunc(asks, func(a, b events.OpenAsk) int {
-		return cmp.Or(a.AskedAt.Compare(b.AskedAt), events.CompareCalls(a.ToolCallID, b.ToolCallID))
-	})
+	slices.SortFunc(asks, f.compare)
 	return cut(asks, f.Page, f.PerPage), len(asks), nil
 }
 
