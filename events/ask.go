@@ -61,6 +61,18 @@ func (k AskKind) Allowed() []Decision {
 // Takes reports whether the ask takes this decision.
 func (a CallHeld) Takes(d Decision) bool { return slices.Contains(a.Allowed, d) }
 
+// KnownSince is since when people could know the question of an ask that is stored as fact: what is said before does not
+// answer it.
+func (a CallHeld) KnownSince(fact Event) time.Time {
+	switch {
+	case a.Since != nil:
+		return *a.Since
+	case fact.Carried:
+		return a.AskedAt
+	}
+	return fact.Stored
+}
+
 // Releases reports whether a call with this answer may run.
 func (d Decision) Releases() bool { return d == Approve || d == ResumeD || d == Retry }
 

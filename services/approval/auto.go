@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
@@ -110,7 +109,7 @@ func (m meeting) borneOut(msg message, root *run, eventID string) *events.Error 
 		return events.Errorf(events.CodeForbidden, "run %s has not found this answer in its message", from.RunID)
 	case msg.head.Seq != msg.step.Seq:
 		return m.changed("run %s has gone on without it", from.RunID)
-	case !m.askedAt().Before(msg.start.Stored):
+	case !m.ask.KnownSince(m.fact).Before(msg.start.Stored):
 		return m.changed("the message is older than the question")
 	}
 	return nil
@@ -123,17 +122,6 @@ func holds(turn events.StepFinished, req events.DecisionRequested) bool {
 			return a.ToolCallID == req.ToolCallID && a.Round == *req.Round && a.Fingerprint == req.Fingerprint &&
 				bytes.Equal(a.ResumeData, req.ResumeData)
 		})
-}
-
-// askedAt is since when people could know the question: what is said before does not answer it.
-func (m meeting) askedAt() time.Time {
-	switch {
-	case m.ask.Since != nil:
-		return *m.ask.Since
-	case m.fact.Carried:
-		return m.ask.AskedAt
-	}
-	return m.fact.Stored
 }
 
 // sender is who sent a message, verified by its start as decisions of the same principal are: where they need a signature,

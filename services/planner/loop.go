@@ -34,6 +34,7 @@ const (
 	reasonToolCalls = "tool-calls"
 	reasonOther     = "other"
 	reasonError     = "error"
+	reasonResumed   = "resumed"
 )
 
 // action is what a run does next.
@@ -125,7 +126,7 @@ func commit(st *events.State, t turn, lim events.Limits) (step *events.StepFinis
 	}
 	total := st.Counters.Usage.Add(t.usage)
 	switch {
-	case n >= lim.Steps:
+	case st.Turns()+1 >= lim.Steps: // the question whether the message is an answer is none of the turns
 		step.Final = limitSteps
 	case total.TotalTokens >= lim.Tokens:
 		step.Final = limitTokens
@@ -152,6 +153,13 @@ func endOf(st *events.State, o events.RunOutcome) *events.RunEnded {
 		RunID: st.RunID, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
 		Outcome: o, Step: st.Step, Usage: st.Counters.Usage,
 	}
+}
+
+// resumedEnd is the end of a run whose message was what suspended tools of other runs waited for.
+func resumedEnd(st *events.State, runs []string) *events.RunEnded {
+	e := endOf(st, events.RunCompleted)
+	e.FinishReason, e.Resumes = reasonResumed, runs
+	return e
 }
 
 // limitEnd is the end of a run that has reached a limit.

@@ -146,14 +146,15 @@ func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
 			return err
 		}
 	}
-	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry {
+	first := head.Place.Kind == events.KindStep && head.Place.N == 1 // may have looked for answers only
+	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry && !first {
 		return nil // the run has gone on
 	}
 	st, err := s.state(ctx, head, events.Event{})
 	if err != nil {
 		return err
 	}
-	if st.Step > 0 {
+	if st.Turns() > 0 {
 		return nil
 	}
 	return s.advance(ctx, st, head, d.Attempt)
@@ -227,7 +228,14 @@ func (s *Service) advance(ctx context.Context, st *events.State, head events.Eve
 	if act.end != nil {
 		return s.end(ctx, st, head, *act.end)
 	}
-	return s.think(ctx, st, head, def, attempt)
+	switch openingOf(st, def) {
+	case opensByAsking:
+		return s.seekAnswers(ctx, st, head, def, attempt)
+	case opensByWaiting:
+		return s.awaitAnswers(ctx, st, head, def, attempt)
+	default:
+		return s.think(ctx, st, head, def, attempt)
+	}
 }
 
 // fail ends a run that cannot go on. What may pass is an error for another delivery.

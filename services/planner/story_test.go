@@ -19,7 +19,7 @@ import (
 //
 // agent.json is the agent's definition, tools.json the manifests by key, turn.json what the model says. facts has one
 // fact a line: its kind, a call where there is one, and its data, of which everything that goes without saying is left
-// out.
+// out. The kind answers is the step in which a run looks for answers in its message.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	story.Run(t, "testdata/*.txtar", func(t *testing.T, s story.Story) string {
@@ -80,6 +80,8 @@ func (n *narrator) facts(lines []byte) {
 			n.start(rest)
 		case events.KindStep:
 			n.step(rest)
+		case "answers":
+			n.answers(rest)
 		case events.KindResult:
 			call, data, _ := bytes.Cut(rest, []byte(" "))
 			n.result(string(call), data)
@@ -138,6 +140,17 @@ func (n *narrator) step(raw []byte) {
 	n.apply(events.DefaultNamespace.Step(storyRun, step.Step), *step)
 }
 
+// answers is the step in which a run finds out whether its message answers what suspended tools wait for.
+func (n *narrator) answers(raw []byte) {
+	n.t.Helper()
+	d := events.StepFinished{
+		RunID: storyRun, Step: 1, Attempt: 1, MessageID: "m1", Message: events.Message{Role: events.RoleAssistant, Parts: []events.Part{}},
+		Calls: []events.CallPlanned{}, Usage: events.Usage{TotalTokens: 7}, FinishReason: reasonStop, AutoResume: &events.AutoResume{},
+	}
+	n.read(raw, d.AutoResume)
+	n.apply(events.DefaultNamespace.Step(storyRun, 1), d)
+}
+
 func (n *narrator) result(token string, raw []byte) {
 	n.t.Helper()
 	call, err := events.CallOf(storyRun, token)
@@ -188,6 +201,11 @@ func (n *narrator) tell(s story.Story) string {
 		n.say("wait for %s", cmp.Or(strings.Join(n.st.Open(), " "), "nothing"))
 	case act.end != nil:
 		n.show("end", act.end)
+	case openingOf(n.st, &n.def) == opensByAsking:
+		n.say("ask whether %q answers what suspended tools of the thread wait for", saidIn(n.st))
+	case openingOf(n.st, &n.def) == opensByWaiting:
+		n.say("wait for what the gate makes of the answers")
+		n.show("end, if one counts:", resumedEnd(n.st, resumedRuns(n.st.AutoResume.Answers)))
 	case act.turn:
 		n.turn(s.File("turn.json"))
 	}

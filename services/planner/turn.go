@@ -80,15 +80,22 @@ func (s *Service) ask(ctx context.Context, st *events.State, model agent.Model, 
 		case ctx.Err() != nil:
 			return turn{}, ctx.Err()
 		}
-		failure, ok := errors.AsType[*agent.ModelError](err)
-		if !ok || !failure.Retryable || try == s.cfg.Tries-1 {
-			break
-		}
-		if err := service.Sleep(ctx, max(failure.After, backoff(try))); err != nil {
+		if again, err := s.again(ctx, err, try); err != nil {
 			return turn{}, err
+		} else if !again {
+			break
 		}
 	}
 	return turn{}, err
+}
+
+// again waits until a model that has failed may be asked once more; false says that this would not help.
+func (s *Service) again(ctx context.Context, failed error, try int) (bool, error) {
+	failure, ok := errors.AsType[*agent.ModelError](failed)
+	if !ok || !failure.Retryable || try == s.cfg.Tries-1 {
+		return false, nil
+	}
+	return true, service.Sleep(ctx, max(failure.After, backoff(try)))
 }
 
 // backoff grows from half a second, with jitter.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"strings"
@@ -32,7 +33,8 @@ func Refund(effects *Effects) agent.Tool {
 		}, &agent.ToolOptions{RequireApproval: agent.Always()})
 }
 
-// Support is a model that looks an order up and refunds it in one turn, and then tells how it went.
+// Support is a model that looks an order up and refunds it in one turn, and then tells how it went. Asked whether a message
+// answers what suspended calls wait for, it finds the data of each behind "resume:" in the message, if there are any.
 type Support struct{}
 
 // Stream answers a turn.
@@ -49,6 +51,12 @@ func (Support) Stream(_ context.Context, req agent.ModelRequest) iter.Seq2[agent
 func supportTurn(req agent.ModelRequest) []agent.ModelPart {
 	usage := events.Usage{InputTokens: 10, OutputTokens: 5, TotalTokens: 15}
 	last := req.Messages[len(req.Messages)-1]
+	if text, asked := answersFor(last.Text()); asked && len(req.Tools) == 0 {
+		return []agent.ModelPart{
+			{Type: agent.PartTextDelta, ID: "t", Text: text},
+			{Type: agent.PartFinish, FinishReason: agent.FinishStop, Usage: usage},
+		}
+	}
 	if last.Role == events.RoleTool {
 		var told []string
 		for _, p := range last.Parts {
@@ -70,6 +78,27 @@ func supportTurn(req agent.ModelRequest) []agent.ModelPart {
 			agent.ModelPart{Type: agent.PartToolInputEnd, ID: id})
 	}
 	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: agent.FinishToolCalls, Usage: usage})
+}
+
+// answersFor is what Support finds in a message; false when it is asked something else.
+func answersFor(question string) (string, bool) {
+	var about struct {
+		Calls []struct {
+			ToolCallID string `json:"toolCallId"`
+		} `json:"calls"`
+		Message string `json:"message"`
+	}
+	if json.Unmarshal([]byte(question), &about) != nil || len(about.Calls) == 0 {
+		return "", false
+	}
+	_, data, found := strings.Cut(about.Message, "resume:")
+	answers := []string{}
+	for _, c := range about.Calls {
+		if found {
+			answers = append(answers, fmt.Sprintf(`{"toolCallId":%q,"resumeData":%s}`, c.ToolCallID, data))
+		}
+	}
+	return `{"answers":[` + strings.Join(answers, ",") + `]}`, true
 }
 
 // suspending is the story of a tool that suspends itself once, and pays once it is resumed.
