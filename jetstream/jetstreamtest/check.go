@@ -101,6 +101,7 @@ func Verify(facts []events.Event, o CheckOptions) (Report, []string) {
 		l.checkUses(grant)
 	}
 	l.checkEffects()
+	l.checkAutoResumes()
 	return l.report, l.broken
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -63,7 +64,7 @@ func sometimes(t *testing.T, r jetstreamtest.Report) {
 		"run:completed", "run:cancelled", "answer:approve", "answer:decline", "answer:edit", "answer:respond",
 		"answer:resume", "answer:expired", "ask:approval", "ask:suspended", "ask:in_doubt", "suspend:in_doubt",
 		"suspend:suspended", "result:ok", "result:declined", "result:expired", "result:cancelled", "result:responded",
-		"claim:again", "late", "refused",
+		"claim:again", "late", "refused", "answer:auto_resume", "run:resumed",
 	} {
 		if r[branch] == 0 {
 			t.Errorf("no seed reached %s", branch)
@@ -112,6 +113,7 @@ func newChaos(t *testing.T, seed int64) *chaos {
 	c.w = New(t, Options{
 		Point: c.point,
 		Tools: c.tools(),
+		Agent: talker(c.tools()),
 		Gate:  func(g *approval.Config) { g.Expires, g.Sweep = 3*time.Minute, time.Minute },
 		Plan:  func(p *planner.Config) { p.Sweep = time.Minute },
 		Conn: func(o *jetstream.Options) {
@@ -120,6 +122,15 @@ func newChaos(t *testing.T, seed int64) *chaos {
 		Drop: func() bool { return c.chance(dropChance) },
 	})
 	return c
+}
+
+// talker is an agent of these tools whose threads resume them automatically.
+func talker(tools []agent.Tool) events.AgentDef {
+	def := events.AgentDef{ID: "support", Model: "scripted/sim", Tools: map[string]string{}, AutoResumeSuspendedTools: true}
+	for _, t := range tools {
+		def.Tools[t.Manifest().ID] = t.Manifest().ID
+	}
+	return def
 }
 
 // chance decides by the seed whether a fault happens now.
@@ -163,7 +174,9 @@ func (c *chaos) tool(id string, effect events.Effect, approval, suspends bool) a
 				return nil, errors.New("the bank is closed")
 			}
 			return map[string]any{"done": id, "order": in.OrderID}, nil
-		}, &agent.ToolOptions{Effect: effect, RequireApproval: &events.Approval{Always: approval}})
+		}, &agent.ToolOptions{
+			Effect: effect, RequireApproval: &events.Approval{Always: approval}, ResumeSchema: json.RawMessage(`{"type":"boolean"}`),
+		})
 }
 
 // point lets faults happen at a boundary of a copy.
@@ -297,7 +310,8 @@ func (c *chaos) settleRun(run string) {
 // client starts a run, and decides or cancels it as the seed says.
 func (c *chaos) client() {
 	time.Sleep(time.Duration(c.pick(30)) * time.Second) // fake
-	run, err := c.w.TryRequest("refund order 42")
+	thread := events.NewID(time.Now())
+	run, err := c.w.TrySay(thread, "refund order 42")
 	if err != nil {
 		return // the server was away: nothing was accepted
 	}
@@ -315,6 +329,9 @@ func (c *chaos) client() {
 		time.Sleep(time.Duration(1+c.pick(12)) * time.Second) // fake
 		if round == cancelAt {
 			_ = c.w.TryCancel("bob", run)
+		}
+		if c.pick(16) == 0 {
+			_, _ = c.w.TrySay(thread, "resume:true") // if it is no answer, it is one more run
 		}
 		for step := range 3 {
 			for i := range 4 {

@@ -401,6 +401,15 @@ func (w *World) TryRequest(prompt string) (string, error) {
 	return id, w.tryPublish(w.Conn().Namespace().InStart("bob", r.AgentID), id, "bob", r)
 }
 
+// TrySay is TryRequest for the next message of a thread.
+func (w *World) TrySay(thread, prompt string) (string, error) {
+	id := events.NewID(time.Now())
+	r := events.RunRequested{
+		AgentID: w.opts.Agent.ID, RunID: id, ThreadID: thread, Messages: events.Prompt{events.TextMessage(events.RoleUser, prompt)},
+	}
+	return id, w.tryPublish(w.Conn().Namespace().InStart("bob", r.AgentID), id, "bob", r)
+}
+
 // TryDecide is Decide for a server that may be away.
 func (w *World) TryDecide(principal string, d events.DecisionRequested) error {
 	call, err := events.ParseCallID(d.ToolCallID)
