@@ -216,6 +216,21 @@ func (r *reader) repeated(ch events.Chunk) bool {
 	return false
 }
 
+// LastChunk is the cursor of the last stored chunk of a run, 0 when there is none. A replica may be behind, so what comes
+// after it may hold chunks that were stored before the call; none that comes after the call is missed.
+func (c *Conn) LastChunk(ctx context.Context, run string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	m, err := c.directGet(ctx, c.ns.Store(events.StreamChunks), msgGet{LastBy: c.ns.Chunk(run)})
+	if errors.Is(err, ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("last chunk of run %s: %w", run, err)
+	}
+	return m.seq, nil
+}
+
 // oldestChunk is the first sequence that the chunks stream still holds.
 func (c *Conn) oldestChunk(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)

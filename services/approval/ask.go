@@ -226,10 +226,8 @@ func (s *Service) hold(ctx context.Context, r *run, held []holding) error {
 			stored = append(stored, last)
 		}
 	}
-	for _, last := range stored {
-		if err := s.help(ctx, r, last); err != nil {
-			return err
-		}
+	if err := s.announceAll(ctx, r, stored); err != nil {
+		return err
 	}
 	return s.checkEntry(ctx, r, overtaken)
 }
@@ -255,17 +253,51 @@ func (s *Service) addAsk(ctx context.Context, call events.CallID, h holding) (ev
 	})
 }
 
+// announceAll goes on from the heads of calls that were asked about together. Every ask is shown before readers are told
+// that the run is suspended, so that whoever stops there has seen them all.
+func (s *Service) announceAll(ctx context.Context, r *run, heads []events.Event) error {
+	var shown *events.CallHeld
+	for _, head := range heads {
+		if head.Place.Kind != events.KindAsk {
+			if err := s.help(ctx, r, head); err != nil {
+				return err
+			}
+			continue
+		}
+		ask, err := s.showAsk(ctx, r, head)
+		if err != nil {
+			return err
+		}
+		if ask != nil {
+			shown = ask
+		}
+	}
+	if shown == nil {
+		return nil
+	}
+	return s.tellSuspended(ctx, *shown)
+}
+
 // announce makes a stored ask known: its timer, and its chunk on the run's stream and on the root's.
 func (s *Service) announce(ctx context.Context, r *run, fact events.Event) error {
+	ask, err := s.showAsk(ctx, r, fact)
+	if err != nil || ask == nil {
+		return err
+	}
+	return s.tellSuspended(ctx, *ask)
+}
+
+// showAsk sets the timer of a stored ask and publishes its chunk; no ask when the fact is not genuine.
+func (s *Service) showAsk(ctx context.Context, r *run, fact events.Event) (*events.CallHeld, error) {
 	if err := s.genuine(fact); err != nil {
-		return s.tampered(ctx, r, fact, err)
+		return nil, s.tampered(ctx, r, fact, err)
 	}
 	ask, err := events.Data[events.CallHeld](fact)
 	if err != nil {
-		return jetstream.Final(err)
+		return nil, jetstream.Final(err)
 	}
 	if err := s.setTimer(ctx, ask); err != nil {
-		return err
+		return nil, err
 	}
 	c := events.AskChunk(ask, fact.ID)
 	s.chunk(ctx, c)
@@ -273,7 +305,7 @@ func (s *Service) announce(ctx context.Context, r *run, fact events.Event) error
 		c.RunID = ask.RootRunID
 		s.chunk(ctx, c)
 	}
-	return s.tellSuspended(ctx, ask)
+	return &ask, nil
 }
 
 // setTimer schedules the ask's deadline. The server replaces a timer of the same id, so repeating it is harmless.

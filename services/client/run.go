@@ -3,6 +3,8 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -20,9 +22,12 @@ type Request struct {
 	Prompt   string           // one message of the user
 	Messages []events.Message // in place of Prompt: a conversation
 
-	RunID      string // 1 to 64 letters, digits, hyphens, underscores; default: a new one
-	ThreadID   string // conversation that the run belongs to
-	ResourceID string // owner of the thread
+	RunID string // 1 to 64 letters, digits, hyphens, underscores; default: a new one
+	// IdempotencyKey, in place of RunID, lets the same request of the same principal mean the same run for as long as the
+	// log remembers it; with another request it is refused with run_exists.
+	IdempotencyKey string
+	ThreadID       string // conversation that the run belongs to
+	ResourceID     string // owner of the thread
 
 	Context             json.RawMessage  // request context, an object: for rules and tools, not for the model
 	Instructions        *string          // in place of the agent's
@@ -82,7 +87,11 @@ func (c *Client) Run(id string) *Run { return &Run{ID: id, client: c} }
 // A run id is used once. The same request with the same run id, by the same principal, means the same run; another one
 // is refused with run_exists.
 func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
-	id := cmp.Or(req.RunID, events.NewID(time.Now()))
+	if req.RunID != "" && req.IdempotencyKey != "" {
+		return nil, invalid("give a run id or an idempotency key, not both")
+	}
+	chosen := cmp.Or(req.RunID, c.keyed(req.IdempotencyKey))
+	id := cmp.Or(chosen, events.NewID(time.Now()))
 	data, err := req.data(id)
 	if err != nil {
 		return nil, err
@@ -95,7 +104,7 @@ func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
 	if err := c.refusals.listen(ctx, c.conn, c.cfg.Principal); err != nil {
 		return nil, err
 	}
-	run := &Run{ID: id, client: c, requestID: e.ID, request: data, chosen: req.RunID != ""}
+	run := &Run{ID: id, client: c, requestID: e.ID, request: data, chosen: chosen != ""}
 	if c.cfg.LiveOnly { // before the request is made, so that nothing of the run is missed
 		if err := run.record(ctx); err != nil {
 			return nil, err
@@ -105,6 +114,15 @@ func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
 		return nil, err
 	}
 	return run, nil
+}
+
+// keyed is the run id that an idempotency key of the principal stands for.
+func (c *Client) keyed(key string) string {
+	if key == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(c.cfg.Principal + "\x00" + key))
+	return "key-" + hex.EncodeToString(sum[:20])
 }
 
 // Generate starts a run and waits as [Run.Wait] does.
