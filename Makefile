@@ -118,7 +118,7 @@ soak: ## Simulate SEEDS=100000 seeds from SEED on, and ten times the races, forg
 	$(GO) test -count=1 -timeout 72h $(SIM) -run TestSimulation -weir.seeds=$(SEEDS) -weir.seed=$(SEED)
 ifneq ($(SEEDS),1)
 	$(GO) test -count=1 -timeout 24h $(SIM) -run 'TestRaces|TestAttack15' -weir.rounds=10000 -weir.killed=10000 -weir.forged=100000
-	$(GO) test -count=1 -timeout 24h ./services/approval -run TestGateFollowsTheModel -weir.model=200000
+	$(GO) test -count=1 -timeout 24h ./services/approval -run TestB8_1GateFollowsTheModel -weir.model=200000
 endif
 
 .PHONY: vuln

@@ -51,7 +51,7 @@ func TestB14_8_ResultChunks(t *testing.T) {
 	}
 }
 
-func TestB14_7_AskChunks(t *testing.T) {
+func TestB8_4_B14_7_AskChunks(t *testing.T) {
 	t.Parallel()
 	a := sampleHeld()
 	c := AskChunk(a, "fact")

@@ -25,11 +25,11 @@ var modelRuns = flag.Int("weir.model", 400, "how many runs of random events the 
 // modelWorlds is among how many servers these runs are shared out.
 const modelWorlds = 4
 
-// TestGateFollowsTheModel compares the gate with a small model of one call. Random events come in a random order: decisions
+// TestB8_1GateFollowsTheModel compares the gate with a small model of one call. Random events come in a random order: decisions
 // right and wrong, timers, cancels, what an executor does, all of them once more, beside each other, and handlers that are
 // killed between any two of their steps. After each the chain stands where the model stands, and a decision that does not
 // count is refused with the model's code.
-func TestGateFollowsTheModel(t *testing.T) {
+func TestB8_1GateFollowsTheModel(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{"rapid.checks": max(*modelRuns/modelWorlds, 1), "rapid.steps": 8} {
 		if err := flag.Set(name, fmt.Sprint(n)); err != nil {

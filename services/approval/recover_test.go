@@ -143,9 +143,9 @@ func TestEntryShowsTheStoredAsk(t *testing.T) {
 	})
 }
 
-// TestStaleAnswerLeavesTheNextAsk stops a gate right after it stored an answer. Another one goes on; the tool runs and
+// TestB10_9StaleAnswerLeavesTheNextAsk stops a gate right after it stored an answer. Another one goes on; the tool runs and
 // suspends itself. When the first wakes up, the new ask stays listed.
-func TestStaleAnswerLeavesTheNextAsk(t *testing.T) {
+func TestB10_9StaleAnswerLeavesTheNextAsk(t *testing.T) {
 	var once sync.Once
 	o := sim.Options{
 		Tools: []agent.Tool{tool("pay", pauses, agent.ToolOptions{RequireApproval: agent.Always()})},
@@ -383,10 +383,10 @@ func refusal(w *sim.World, call events.CallID, id string) events.DecisionRefused
 	return d
 }
 
-// TestDeclineAfterTheClaimAgedOut declines a call that suspended itself so long ago that the log has forgotten its start:
+// TestB9_11DeclineAfterTheClaimAgedOut declines a call that suspended itself so long ago that the log has forgotten its start:
 // it has started all the same. In real time, because servers judge the age of messages by a clock that no bubble has.
 // (B8.24, B9.11)
-func TestDeclineAfterTheClaimAgedOut(t *testing.T) {
+func TestB9_11DeclineAfterTheClaimAgedOut(t *testing.T) {
 	t.Parallel()
 	const retention = 6 * time.Second
 	w := sim.New(t, scripted(sim.Options{
@@ -492,9 +492,9 @@ func TestLargeRelease(t *testing.T) {
 	})
 }
 
-// TestExpiryThatFailsTheRun stops the gate between the result of a call whose expiry fails the run and the run's end,
+// TestB8_25ExpiryThatFailsTheRun stops the gate between the result of a call whose expiry fails the run and the run's end,
 // while a sibling is held: another gate ends the run. (B8.25)
-func TestExpiryThatFailsTheRun(t *testing.T) {
+func TestB8_25ExpiryThatFailsTheRun(t *testing.T) {
 	o := sim.Options{Tools: []agent.Tool{
 		tool("fails", done, agent.ToolOptions{RequireApproval: agent.Always(), Expires: 5 * time.Second, OnExpiry: "fail"}),
 		tool("held", done, agent.ToolOptions{RequireApproval: agent.Always()}),

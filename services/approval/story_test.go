@@ -288,9 +288,9 @@ func (n *narrator) refused(e *events.Error) {
 	}
 }
 
-// TestKinds holds every decision against every kind of ask: what an ask does not take is wrong_kind, whatever else it
+// TestB8_6Kinds holds every decision against every kind of ask: what an ask does not take is wrong_kind, whatever else it
 // brings, and the call stays as it is.
-func TestKinds(t *testing.T) {
+func TestB8_6Kinds(t *testing.T) {
 	t.Parallel()
 	takes := map[events.AskKind][]events.Decision{
 		events.AskApproval:  {events.Approve, events.Decline, events.Edit, events.Respond},

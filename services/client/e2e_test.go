@@ -16,7 +16,7 @@ import (
 )
 
 // The main job: a lookup runs at once, a refund waits for a person, and the run ends after the approval.
-func TestB19_1RefundFromStartToEnd(t *testing.T) {
+func TestB19_1_B19_2RefundFromStartToEnd(t *testing.T) {
 	t.Parallel()
 	conn := start(t)
 	keys := serve(t, conn)
@@ -315,7 +315,7 @@ func TestRequestsAreCheckedBeforeTheyAreSent(t *testing.T) {
 	wantCode(t, err, events.CodeInvalidRequest)
 }
 
-func TestB21_1CancelEndsASuspendedRun(t *testing.T) {
+func TestB21_1_B21_5CancelEndsASuspendedRun(t *testing.T) {
 	t.Parallel()
 	conn := start(t)
 	serve(t, conn)
@@ -330,6 +330,16 @@ func TestB21_1CancelEndsASuspendedRun(t *testing.T) {
 	out, err = c.Run(out.RunID).Wait(t.Context())
 	if err != nil || out.FinishReason != client.FinishCancelled || len(out.Asks) != 0 {
 		t.Errorf("output = %+v, %v", out, err)
+	}
+	var last events.Chunk
+	for ch, err := range c.Run(out.RunID).Follow(t.Context(), 0, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = ch
+	}
+	if last.Type != events.ChunkAbort {
+		t.Errorf("the stream ends with %s, want abort", last.Type)
 	}
 	info, err := c.Info(t.Context(), out.RunID)
 	if err != nil {

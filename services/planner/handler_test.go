@@ -231,8 +231,8 @@ func TestOldMemoryChangesNothing(t *testing.T) {
 	})
 }
 
-// TestSameStartTwice sends one request in two messages, as a client does that has heard no answer: one run, no refusal.
-func TestSameStartTwice(t *testing.T) {
+// TestB10_11SameStartTwice sends one request in two messages, as a client does that has heard no answer: one run, no refusal.
+func TestB10_11SameStartTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := sim.New(t, reads())
@@ -346,8 +346,8 @@ func inTurn(t *testing.T, f func(w *sim.World, m *speaker, plan *sim.Copy)) {
 	})
 }
 
-// TestCancelDuringTurn cancels a run while its model speaks: the stream is closed, and nothing of the turn counts. (B21.7)
-func TestCancelDuringTurn(t *testing.T) {
+// TestB21_7CancelDuringTurn cancels a run while its model speaks: the stream is closed, and nothing of the turn counts. (B21.7)
+func TestB21_7CancelDuringTurn(t *testing.T) {
 	inTurn(t, func(w *sim.World, m *speaker, _ *sim.Copy) {
 		run := w.Request("go")
 		<-m.speaking

@@ -38,9 +38,9 @@ func decide(w *sim.World, ask events.CallHeld, d events.Decision, more func(*eve
 	w.Decide("alice", req)
 }
 
-// TestSuspendTwice lets a call suspend itself twice, each time with a schema of its own for the answer. The handler runs
+// TestB9_6_B9_7_B9_9SuspendTwice lets a call suspend itself twice, each time with a schema of its own for the answer. The handler runs
 // from its start each time, with the data and payload of the last round and the same key. (B9.6, B9.7, B9.9)
-func TestSuspendTwice(t *testing.T) {
+func TestB9_6_B9_7_B9_9SuspendTwice(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	f := func(_ context.Context, call *agent.Call) (any, error) {
@@ -86,9 +86,9 @@ func TestSuspendTwice(t *testing.T) {
 	})
 }
 
-// TestDoubt loses the worker of a call with effects. People say what is to be done: again, what happened, or nothing.
+// TestB8_12Doubt loses the worker of a call with effects. People say what is to be done: again, what happened, or nothing.
 // (B3.4, B8.12)
-func TestDoubt(t *testing.T) {
+func TestB8_12Doubt(t *testing.T) {
 	for d, want := range map[events.Decision]struct {
 		outcome events.Outcome
 		starts  int

@@ -316,9 +316,9 @@ func inBlocked(t *testing.T, effect events.Effect, more func(*sim.Options), f fu
 	})
 }
 
-// TestCancelWhileRunning cancels a run whose tool is running: its context ends at once, and the tool does not get to
+// TestB21_4_B21_6CancelWhileRunning cancels a run whose tool is running: its context ends at once, and the tool does not get to
 // change anything any more. (B21.4, B21.6)
-func TestCancelWhileRunning(t *testing.T) {
+func TestB21_4_B21_6CancelWhileRunning(t *testing.T) {
 	inBlocked(t, events.Effectful, nil, func(w *sim.World, b *blocker) {
 		w.StartAll()
 		run := w.Request("Do it")
@@ -337,9 +337,9 @@ func TestCancelWhileRunning(t *testing.T) {
 	})
 }
 
-// TestLateOutcome cancels a run whose tool does not listen. What it brings later is kept as evidence, and shown to no
+// TestB21_4LateOutcome cancels a run whose tool does not listen. What it brings later is kept as evidence, and shown to no
 // model. (B21.4, I6, LIFE-6)
-func TestLateOutcome(t *testing.T) {
+func TestB21_4LateOutcome(t *testing.T) {
 	inBlocked(t, events.Effectful, nil, func(w *sim.World, b *blocker) {
 		b.deaf = true
 		w.StartAll()
