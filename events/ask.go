@@ -76,6 +76,12 @@ func (a CallHeld) KnownSince(fact Event) time.Time {
 // Releases reports whether a call with this answer may run.
 func (d Decision) Releases() bool { return d == Approve || d == ResumeD || d == Retry }
 
+// Votes reports whether this decision about the ask is only one of several that are needed. What stops a call, and what
+// brings something of its own (edited arguments, a result, data), one person decides.
+func (a CallHeld) Votes(d Decision) bool {
+	return a.Quorum != nil && a.Quorum.Need > 1 && (d == Approve || d == Retry)
+}
+
 // CallHeld is the question to people about one call (call.held on call.<c>.ask).
 type CallHeld struct {
 	ToolCallID        string          `json:"toolCallId"`
@@ -156,6 +162,26 @@ type Quorum struct {
 	Votes []VoteBrief `json:"votes,omitempty"`
 }
 
+// Has reports whether a principal has voted.
+func (q *Quorum) Has(principal string) bool {
+	return q != nil && slices.ContainsFunc(q.Votes, func(v VoteBrief) bool { return SamePrincipal(v.Principal, principal) })
+}
+
+// With is the quorum with these votes too, one of each principal, in the order in which they were cast.
+func (q *Quorum) With(votes ...VoteBrief) *Quorum {
+	if q == nil {
+		return nil
+	}
+	all := &Quorum{Need: q.Need, Votes: slices.Clone(q.Votes)}
+	for _, v := range votes {
+		if !all.Has(v.Principal) {
+			all.Votes = append(all.Votes, v)
+		}
+	}
+	slices.SortStableFunc(all.Votes, func(a, b VoteBrief) int { return a.At.Compare(b.At) })
+	return all
+}
+
 // VoteBrief is one vote as lists show it.
 type VoteBrief struct {
 	Principal string    `json:"principal"`
@@ -163,7 +189,8 @@ type VoteBrief struct {
 	At        time.Time `json:"at"`
 }
 
-// VoteCast is one of several decisions that a quorum needs (vote.cast, beside the chain).
+// VoteCast is one of several decisions that a quorum needs: as a fact beside the chain, and as a note to its sender
+// while more are needed (vote.cast).
 type VoteCast struct {
 	ToolCallID  string    `json:"toolCallId"`
 	RunID       string    `json:"runId"`
@@ -171,11 +198,26 @@ type VoteCast struct {
 	Decision    Decision  `json:"decision"`
 	Fingerprint string    `json:"fingerprint"`
 	Principal   string    `json:"principal"`
+	AuthType    string    `json:"authtype,omitempty"`
 	Groups      []string  `json:"groups,omitempty"`
-	At          time.Time `json:"at"`
-	EventID     string    `json:"eventId"`
+	At          time.Time `json:"at"` // the server's time stamp of the decision
+	Reason      string    `json:"reason,omitempty"`
+	EventID     string    `json:"eventId"` // of the decision
 	InboxSeq    uint64    `json:"inboxSeq"`
 	Signed      *Signed   `json:"signed,omitempty"`
+	Quorum      *Quorum   `json:"quorum,omitempty"` // in a note: how the ask stands
+}
+
+func (v VoteCast) auth() (id, kind string) { return v.Principal, v.AuthType }
+
+// For reports whether the vote is one for what an ask asks.
+func (v VoteCast) For(a CallHeld) bool {
+	return v.ToolCallID == a.ToolCallID && v.Round == a.Round && a.Votes(v.Decision) && SameDigest(v.Fingerprint, a.Fingerprint)
+}
+
+// Brief is the vote as lists show it.
+func (v VoteCast) Brief() VoteBrief {
+	return VoteBrief{Principal: v.Principal, Decision: v.Decision, At: v.At}
 }
 
 // CallAnswered is the decision that counts (call.answered on call.<c>.answer).

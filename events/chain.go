@@ -75,9 +75,14 @@ func (ns Namespace) Go(call CallID, pool, tool string) Place {
 	}
 }
 
-// Beside is the place of evidence that is no state: vote (key is the principal), refused and late (the event's id).
+// Beside is the place of evidence that is no state: vote (key is the principal, by its id or its token), refused and
+// late (the event's id).
 func (ns Namespace) Beside(call CallID, kind Kind, key string) Place {
-	return Place{Namespace: ns, Run: call.Run, Call: call.Token(), Kind: kind, Key: nameToken(key)}
+	token := nameToken(key)
+	if kind == KindVote {
+		token = nameOrToken(key) // a person has one vote, whichever way the name is written
+	}
+	return Place{Namespace: ns, Run: call.Run, Call: call.Token(), Kind: kind, Key: token}
 }
 
 // BesideRun is the place of a refusal of a decision that met no single call of a run.

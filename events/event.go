@@ -116,6 +116,18 @@ func (o *Origin) Fact(p Place, data any, cause Event) (Event, error) {
 	return o.seal(e, row, data, p.Subject())
 }
 
+// Carry makes the copy of a stored fact that is to be stored again before it ages out, with more in its data: the same
+// event, signed again.
+func (o *Origin) Carry(fact Event, data any) (Event, error) {
+	row, ok := rowOf(data)
+	if !ok || row.Type != fact.Type {
+		return Event{}, fmt.Errorf("%T is not the data of %s", data, fact.Type)
+	}
+	again := fact
+	again.Seq, again.Stored, again.Carried, again.Signature = 0, time.Time{}, true, Signature{}
+	return o.seal(again, row, data, fact.Place.Subject())
+}
+
 // Request makes an event that is published to subject, for the inbox, notes and timers.
 func (o *Origin) Request(subject, run string, data any, cause Event) (Event, error) {
 	row, ok := rowOf(data)

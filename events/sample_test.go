@@ -186,8 +186,9 @@ var samples = map[string]any{
 	"call.finished.v1.json": sampleFinished(),
 	"vote.cast.v1.json": VoteCast{
 		ToolCallID: "r7Kq2=1-2", RunID: "r7Kq2", Decision: Approve, Fingerprint: "sha256:5f0c9a",
-		Principal: "bob", Groups: []string{"finance"}, At: sampleTime, EventID: "0197c3a4-0002", InboxSeq: 79,
-		Signed: sampleSigned,
+		Principal: "bob", AuthType: AuthGateway, Groups: []string{"finance"}, At: sampleTime, Reason: "known customer",
+		EventID: "0197c3a4-0002", InboxSeq: 79, Signed: sampleSigned,
+		Quorum: &Quorum{Need: 2, Votes: []VoteBrief{{Principal: "bob", Decision: Approve, At: sampleTime}}},
 	},
 	"decision.requested.v1.json": DecisionRequested{
 		Decision: Approve, ToolCallID: "r7Kq2=1-2", Round: new(0),

@@ -232,6 +232,9 @@ func (ns Namespace) InGrant(principal, grant string) string {
 	return ns.root() + "in.grant." + nameToken(principal) + "." + Token(grant)
 }
 
+// SamePrincipal reports whether two names are of one principal: by its id, or by the token that subjects hold.
+func SamePrincipal(a, b string) bool { return nameOrToken(a) == nameOrToken(b) }
+
 // nameToken lets the reserved names of Weir stand and encodes everything else.
 func nameToken(id string) string {
 	switch id {
@@ -421,6 +424,11 @@ func (ns Namespace) EveryBeside(kind Kind) string {
 
 // MainOf covers the main chain of one run; it is that chain's filter.
 func (ns Namespace) MainOf(run string) string { return ns.below("run", runToken(run), "main.>") }
+
+// VotesOf covers the votes about one call, of every round.
+func (ns Namespace) VotesOf(call CallID) string {
+	return ns.below("run", runToken(call.Run), string(KindVote)+"."+call.Token()+".*")
+}
 
 // CallsOf covers all call chains of one run.
 func (ns Namespace) CallsOf(run string) string { return ns.below("run", runToken(run), "call.>") }

@@ -278,7 +278,7 @@ func (s *Service) announceAll(ctx context.Context, r *run, heads []events.Event)
 	return s.tellSuspended(ctx, *shown)
 }
 
-// announce makes a stored ask known: its timer, and its chunk on the run's stream and on the root's.
+// announce makes a stored ask known: its timers, and its chunk on the run's stream and on the root's.
 func (s *Service) announce(ctx context.Context, r *run, fact events.Event) error {
 	ask, err := s.showAsk(ctx, r, fact)
 	if err != nil || ask == nil {
@@ -287,7 +287,7 @@ func (s *Service) announce(ctx context.Context, r *run, fact events.Event) error
 	return s.tellSuspended(ctx, *ask)
 }
 
-// showAsk sets the timer of a stored ask and publishes its chunk; no ask when the fact is not genuine.
+// showAsk sets the timers of a stored ask and publishes its chunk; no ask when the fact is not genuine.
 func (s *Service) showAsk(ctx context.Context, r *run, fact events.Event) (*events.CallHeld, error) {
 	if err := s.genuine(fact); err != nil {
 		return nil, s.tampered(ctx, r, fact, err)
@@ -296,7 +296,7 @@ func (s *Service) showAsk(ctx context.Context, r *run, fact events.Event) (*even
 	if err != nil {
 		return nil, jetstream.Final(err)
 	}
-	if err := s.setTimer(ctx, ask); err != nil {
+	if err := s.setTimers(ctx, ask, time.Time{}); err != nil {
 		return nil, err
 	}
 	c := events.AskChunk(ask, fact.ID)
@@ -306,14 +306,6 @@ func (s *Service) showAsk(ctx context.Context, r *run, fact events.Event) (*even
 		s.chunk(ctx, c)
 	}
 	return &ask, nil
-}
-
-// setTimer schedules the ask's deadline. The server replaces a timer of the same id, so repeating it is harmless.
-func (s *Service) setTimer(ctx context.Context, ask events.CallHeld) error {
-	return s.conn.SetTimer(ctx, s.origin, events.TimerSet{
-		RunID: ask.RunID, ToolCallID: ask.ToolCallID,
-		Round: ask.Round, Purpose: events.TimerExpire, At: ask.ExpiresAt,
-	})
 }
 
 // tellSuspended publishes suspended when every unfinished call of the step is held, so that readers may stop waiting.

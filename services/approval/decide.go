@@ -98,8 +98,31 @@ func (s *Service) answer(ctx context.Context, d jetstream.Delivery, in events.In
 	case err != nil:
 		return err
 	case refusal != nil:
-		return s.refuseUncounted(ctx, d, in, m, refusal)
+		return s.refuseUnlessDue(ctx, d, in, m, refusal)
+	case m.ask.Votes(data.Decision):
+		return s.vote(ctx, d, in, m, data)
 	}
+	return s.storeAnswer(ctx, d, in, m, data)
+}
+
+// refuseUnlessDue refuses a decision, but not because an ask has not become yet what it is at the decision's time: it may
+// be open to more people since, and for longer.
+func (s *Service) refuseUnlessDue(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting, why *events.Error) error {
+	if _, more := escalated(m.ask, d.Event.Stored); !more || why.Code != events.CodeForbidden && why.Code != events.CodeExpired {
+		return s.refuseUncounted(ctx, d, in, m, why)
+	}
+	w, err := s.lookAfter(ctx, m.run, m.fact, d.Event.Stored)
+	switch {
+	case err != nil:
+		return err
+	case w != nil: // it cannot become that
+		return s.refuseUncounted(ctx, d, in, m, why)
+	}
+	return jetstream.Later(0)
+}
+
+// storeAnswer appends the answer to the ask that a decision met, and what follows from it.
+func (s *Service) storeAnswer(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting, data events.CallAnswered) error {
 	last, ours, err := s.add(ctx, s.ns.Call(m.call, events.KindAnswer), m.fact, data)
 	switch {
 	case errors.Is(err, errGone):
@@ -108,12 +131,12 @@ func (s *Service) answer(ctx context.Context, d jetstream.Delivery, in events.In
 		return s.refuse(ctx, d, in, m.call, events.Errorf(events.CodeTooLarge, "the decision is too large to be stored: %v", err))
 	case err != nil:
 		return err
-	case !ours && last.Place.Kind == events.KindAsk: // the sweeper asked again in between: the same question
+	case !ours && last.Place.Kind == events.KindAsk: // it was repeated in between: the same question
 		return jetstream.Later(0)
 	case !ours:
 		return s.tooLate(ctx, d, in, last)
 	}
-	return s.follow(ctx, r, last)
+	return s.follow(ctx, m.run, last)
 }
 
 // judge finds out on whose behalf an automatic resume is sent, and checks it as any other decision.
@@ -127,12 +150,12 @@ func (s *Service) judge(ctx context.Context, m *meeting, d jetstream.Delivery) (
 	return a, refusal, nil
 }
 
-// refuseUncounted refuses a decision for the pending ask, unless it is the one that counted in the round before and is
+// refuseUncounted refuses a decision for the pending ask, unless it is one that counted in the round before and is
 // delivered again.
 func (s *Service) refuseUncounted(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting, why *events.Error) error {
 	if m.ask.Round > 0 {
 		counted, err := s.counted(ctx, m.call)
-		if err != nil || counted != nil && counted.EventID == d.Event.ID {
+		if err != nil || took(counted, d) {
 			return err
 		}
 	}
@@ -345,10 +368,22 @@ func (m meeting) checkRound(e events.Event) *events.Error {
 		return m.changed("round %d is not the pending one, which is %d", *m.req.Round, m.ask.Round)
 	case m.ask.Round > 0 && m.req.Round == nil && m.req.Fingerprint == "":
 		return m.changed("this call has been asked before: name its round or fingerprint")
-	case !m.fact.Carried && e.Stored.Before(m.fact.Stored):
+	case e.Stored.Before(m.askedSince()):
 		return m.changed("the decision is older than the ask")
 	}
 	return nil
+}
+
+// askedSince is when the server stored the first ask of the round, as far as that is known: what repeats it says so, and
+// a carried copy of the first does not.
+func (m meeting) askedSince() time.Time {
+	switch {
+	case m.ask.Since != nil:
+		return *m.ask.Since
+	case m.fact.Carried:
+		return time.Time{}
+	}
+	return m.fact.Stored
 }
 
 func (m meeting) changed(format string, args ...any) *events.Error {
@@ -370,6 +405,8 @@ func (m meeting) checkFingerprint(events.Event) *events.Error {
 	switch {
 	case m.req.Fingerprint == "" && m.req.Decision == events.Edit:
 		return m.changed("an edit must name the fingerprint of what it edits")
+	case m.req.Fingerprint == "" && m.ask.Votes(m.req.Decision):
+		return m.changed("this call needs %d approvals: each must name the fingerprint of what it approves", m.ask.Quorum.Need)
 	case m.req.Fingerprint != "" && !events.SameDigest(m.req.Fingerprint, m.ask.Fingerprint):
 		return m.changed("the fingerprint is not that of the pending call")
 	}
@@ -463,8 +500,8 @@ func (s *Service) tooLate(ctx context.Context, d jetstream.Delivery, in events.I
 			return err
 		}
 	}
-	if counted != nil && counted.EventID == d.Event.ID {
-		return nil // this decision is the one that counts, delivered again
+	if took(counted, d) {
+		return nil // this decision counts, and is delivered again or was one of several
 	}
 	return s.refuseLate(ctx, d, in, last, counted)
 }

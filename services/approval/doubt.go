@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/judge"
 )
 
 // onSuspend asks people about a call that has suspended itself or was found in doubt.
@@ -51,7 +53,7 @@ func (s *Service) askAgain(ctx context.Context, r *run, suspend events.Event) er
 		inDoubt(ask, d.Claim)
 	}
 	s.keep(ctx, ask, q.call)
-	q.restrict(ask, q.judgement(ctx, f)) // what must be approved by some is resumed by them
+	q.restrictAgain(ctx, ask, f) // what must be approved by some is resumed by them
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: suspend}})
 }
 
@@ -69,8 +71,19 @@ func (s *Service) askInDoubt(ctx context.Context, r *run, claim events.Event) er
 	ask := q.ask(f, events.AskInDoubt)
 	inDoubt(ask, &events.ClaimBrief{By: d.Worker, At: claim.Stored.UTC(), Attempt: d.Attempt})
 	s.keep(ctx, ask, q.call)
-	q.restrict(ask, q.judgement(ctx, f))
+	q.restrictAgain(ctx, ask, f)
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: claim}})
+}
+
+// restrictAgain applies the rules to a call that has started. They do not hold it, but say who may decide it, so the ask
+// names the first of them: it is what somebody is told who may not.
+func (q question) restrictAgain(ctx context.Context, ask *events.CallHeld, f frozen) {
+	j := q.judgement(ctx, f)
+	if i := slices.IndexFunc(j.Matches, judge.HeldBy); i >= 0 {
+		by := j.Matches[i].Reason
+		ask.Reason.Rule, ask.Reason.Set, ask.Reason.Digest = by.Rule, by.Set, by.Digest
+	}
+	q.restrict(ask, j)
 }
 
 func inDoubt(ask *events.CallHeld, claim *events.ClaimBrief) {

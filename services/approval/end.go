@@ -37,12 +37,8 @@ func (s *Service) closeRest(ctx context.Context, r *run) error {
 		return fmt.Errorf("read snapshot of %s: %w", r.start.RunID, err)
 	}
 	for _, a := range snap.Asks {
-		call, err := events.ParseCallID(a.ToolCallID)
-		if err != nil {
-			return jetstream.Final(err)
-		}
-		if err := s.conn.CancelTimer(ctx, events.TimerID(call, a.Round)); err != nil {
-			return fmt.Errorf("cancel timer of %s: %w", call, err)
+		if err := s.cancelTimers(ctx, a); err != nil {
+			return err
 		}
 	}
 	return s.dropEntry(ctx, r)

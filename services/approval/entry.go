@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,7 +57,7 @@ func (s *Service) enter(ctx context.Context, r *run, asks []events.CallHeld) err
 		for _, a := range asks {
 			open := a.Open()
 			if i := slices.IndexFunc(snap.Asks, same(open)); i >= 0 {
-				open.Late = snap.Asks[i].Late
+				open = newer(snap.Asks[i], open)
 			}
 			snap.Asks = append(without(snap.Asks, a.ToolCallID), open)
 		}
@@ -70,13 +71,65 @@ func same(a events.OpenAsk) func(events.OpenAsk) bool {
 	return func(b events.OpenAsk) bool { return a.ToolCallID == b.ToolCallID && a.Round == b.Round }
 }
 
+// newer joins what an entry says of a round with what an ask of it says. An ask that was repeated is never taken back by
+// a writer who is late, and its votes and a late outcome stay.
+func newer(listed, a events.OpenAsk) events.OpenAsk {
+	if listed.AskedAt.Equal(a.AskedAt) && (len(listed.EscalatedTo) > len(a.EscalatedTo) ||
+		listed.Reminders > a.Reminders || listed.ExpiresAt.After(a.ExpiresAt)) {
+		listed, a = a, listed
+	}
+	a.Late = cmp.Or(a.Late, listed.Late)
+	if listed.Quorum != nil {
+		a.Quorum = a.Quorum.With(listed.Quorum.Votes...)
+	}
+	return a
+}
+
 // lists reports whether an entry already says all there is to say, so that nothing is written again.
 func lists(old *events.Snapshot, st *events.State, asks []events.CallHeld) bool {
 	return old.MainSeq == st.MainSeq && len(old.Open()) == len(st.Open()) &&
 		!slices.ContainsFunc(asks, func(a events.CallHeld) bool {
 			i := slices.IndexFunc(old.Asks, same(a.Open()))
-			return i < 0 || !old.Asks[i].AskedAt.Equal(a.AskedAt)
+			return i < 0 || !says(old.Asks[i], newer(old.Asks[i], a.Open()))
 		})
+}
+
+// says reports whether two forms of an ask of one round are the same to people.
+func says(a, b events.OpenAsk) bool {
+	return a.AskedAt.Equal(b.AskedAt) && a.ExpiresAt.Equal(b.ExpiresAt) && a.Reminders == b.Reminders &&
+		len(a.EscalatedTo) == len(b.EscalatedTo) && votesOf(a) == votesOf(b)
+}
+
+func votesOf(a events.OpenAsk) int {
+	if a.Quorum == nil {
+		return 0
+	}
+	return len(a.Quorum.Votes)
+}
+
+// showVotes writes the votes about an open ask into the run's entry. One that is not listed there any more, or not yet,
+// stays as it is.
+func (s *Service) showVotes(ctx context.Context, r *run, ask events.CallHeld, b ballot) error {
+	if len(b.votes) == 0 {
+		return nil
+	}
+	return s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
+		if old == nil {
+			return nil
+		}
+		i := slices.IndexFunc(old.Asks, same(ask.Open()))
+		if i < 0 {
+			return old
+		}
+		with := old.Asks[i]
+		if with.Quorum = with.Quorum.With(b.briefs()...); votesOf(with) == votesOf(old.Asks[i]) {
+			return old
+		}
+		snap := *old
+		snap.Asks, snap.Writer = slices.Clone(old.Asks), events.NewID(time.Now())
+		snap.Asks[i] = with
+		return &snap
+	})
 }
 
 func without(asks []events.OpenAsk, toolCallID string) []events.OpenAsk {

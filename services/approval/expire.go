@@ -10,8 +10,8 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 )
 
-// onTimer tries the answer that a deadline is due, in the race with people. A timer proves nothing: what counts is the
-// deadline that the stored ask names, compared with the server's time.
+// onTimer looks after an ask because something of it may be due: its deadline, in the race with people, its next stage, a
+// reminder. A timer proves nothing: what counts is what the stored ask says, compared with the server's time.
 func (s *Service) onTimer(ctx context.Context, d jetstream.Delivery) error {
 	t, err := events.Data[events.TimerFired](d.Event)
 	if err != nil {
@@ -29,41 +29,38 @@ func (s *Service) onTimer(ctx context.Context, d jetstream.Delivery) error {
 		return fmt.Errorf("read head of %s: %w", call, err)
 	}
 	switch head.Place.Kind {
-	case events.KindAsk:
-		return s.expire(ctx, head, d.Event.Stored)
-	case events.KindAnswer, events.KindResult:
-		r, err := s.run(ctx, call.Run)
-		if err != nil {
-			return ignoreMissing(err)
-		}
-		return s.help(ctx, r, head)
+	case events.KindAsk, events.KindAnswer, events.KindResult:
 	default:
 		return nil
 	}
-}
-
-// expire answers an ask whose deadline has passed at the server's time now. An earlier timer is set again.
-func (s *Service) expire(ctx context.Context, fact events.Event, now time.Time) error {
-	call := fact.Place.CallID()
 	r, err := s.run(ctx, call.Run)
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	if err := s.genuine(fact); err != nil {
-		return s.tampered(ctx, r, fact, err)
+	if head.Place.Kind != events.KindAsk {
+		return s.help(ctx, r, head)
 	}
-	ask, err := events.Data[events.CallHeld](fact)
-	if err != nil {
-		return jetstream.Final(err)
+	w, err := s.lookAfter(ctx, r, head, d.Event.Stored)
+	switch {
+	case err != nil || w == nil:
+		return err
+	case w.ask.Since != nil: // whoever repeated it may have been stopped
+		return s.announceAgain(ctx, r, head, w.ask)
 	}
-	if now.Before(ask.ExpiresAt) {
-		return s.setTimer(ctx, ask)
-	}
-	data := events.CallAnswered{
+	return s.setTimers(ctx, w.ask, d.Event.Stored) // this one came early
+}
+
+// expiredAt is the answer to an ask whose deadline has passed at the server's time now.
+func expiredAt(ask events.CallHeld, now time.Time) events.CallAnswered {
+	return events.CallAnswered{
 		ToolCallID: ask.ToolCallID, RunID: ask.RunID, Round: ask.Round, Decision: events.Expired,
 		Fingerprint: ask.Fingerprint, AuthType: events.AuthTimer, At: now.UTC(), Reason: "expired", Rules: ask.Rules,
 	}
-	last, ours, err := s.add(ctx, s.ns.Call(call, events.KindAnswer), fact, data)
+}
+
+// conclude appends the answer that the gate itself finds due, and what follows from it.
+func (s *Service) conclude(ctx context.Context, r *run, fact events.Event, data events.CallAnswered) error {
+	last, ours, err := s.add(ctx, s.ns.Call(fact.Place.CallID(), events.KindAnswer), fact, data)
 	switch {
 	case err != nil:
 		return ignoreGone(err)

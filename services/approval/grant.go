@@ -26,6 +26,8 @@ func (m meeting) checkGrant(events.Event) *events.Error {
 	switch {
 	case m.req.Decision != events.Approve:
 		return badGrant("grant", "only approve brings a grant, not %s", m.req.Decision)
+	case m.ask.Votes(m.req.Decision):
+		return badGrant("grant", "a call that needs several approvals takes no grant")
 	case !takesGrants(m.ask):
 		return badGrant("grant", "a person must look at each call like this one: approve it without a grant")
 	case m.req.Grant.Scope == events.ScopeThread && m.ask.ThreadID == "":

@@ -172,9 +172,33 @@ func (n *narrator) ruling(v ruling) {
 		if len(d.Approvers) > 0 || d.NotRequester || d.Signed {
 			n.say("  approvers %q, not the requester: %v, signed: %v", d.Approvers, d.NotRequester, d.Signed)
 		}
+		n.demands(*d)
 	}
 	if count != 1 {
 		n.t.Errorf("a call has %d rulings", count)
+	}
+}
+
+// demands shows what else rules want of an ask.
+func (n *narrator) demands(d events.CallHeld) {
+	n.t.Helper()
+	if !slices.Equal(d.Allowed, d.Kind.Allowed()) {
+		n.say("  takes %v", d.Allowed)
+	}
+	if d.Quorum != nil {
+		n.say("  needs %d approvals", d.Quorum.Need)
+	}
+	if d.NoGrant {
+		n.say("  no grant stands for it")
+	}
+	for _, s := range d.Escalate {
+		n.say("  at +%v also to %q, then %s on expiry", s.At.Sub(began), s.To, cmp.Or(s.OnExpiry, "the same"))
+	}
+	if d.Wait > 0 {
+		n.say("  waits %v from one deadline to the next", time.Duration(d.Wait))
+	}
+	if d.Remind > 0 {
+		n.say("  reminds every %v", time.Duration(d.Remind))
 	}
 }
 
@@ -256,6 +280,11 @@ func (n *narrator) decide(d sent, line string) {
 	a, refusal := m.judge(events.Event{ID: "d1", Seq: 9, Stored: began.Add(time.Duration(d.After))})
 	if refusal != nil {
 		n.refused(refusal)
+		return
+	}
+	if m.ask.Votes(a.Decision) {
+		v := voteOf(a)
+		n.say("  vote %s by %s (%s), round %d, at +%v, reason %q", v.Decision, v.Principal, v.AuthType, v.Round, v.At.Sub(began), v.Reason)
 		return
 	}
 	n.say("  answer %s by %s (%s), round %d, at +%v, reason %q", a.Decision, a.Principal, a.AuthType, a.Round, a.At.Sub(began), a.Reason)

@@ -242,13 +242,36 @@ func (s *Service) sweepAsk(ctx context.Context, r *run, last events.Event, now t
 	if last.Place.Kind != events.KindAsk {
 		return nil
 	}
-	if !now.Before(last.ExpiryTime) && !last.ExpiryTime.IsZero() {
-		return s.expire(ctx, last, now)
-	}
-	if now.Sub(last.Stored) > s.cfg.Retention/3 {
-		return s.carry(ctx, last)
+	w, err := s.lookAfter(ctx, r, last, now)
+	switch {
+	case jetstream.IsLater(err): // somebody else is at it
+		return nil
+	case err != nil || w == nil:
+		return err
+	case now.Sub(last.Stored) > s.cfg.Retention/3:
+		return s.carryAsk(ctx, w)
 	}
 	return nil
+}
+
+// carryAsk stores an open ask again before it ages out, and does not announce it: payload and signature unchanged, or
+// signed again with the votes of its round inside, which age out too.
+func (s *Service) carryAsk(ctx context.Context, w *waiting) error {
+	inside := w.ask.Quorum.With(w.votes.briefs()...)
+	if inside == nil || len(inside.Votes) == len(w.ask.Quorum.Votes) {
+		return s.carry(ctx, w.fact)
+	}
+	ask := w.ask
+	ask.Quorum = inside
+	again, err := s.origin.Carry(w.fact, ask)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	_, err = s.conn.Append(ctx, events.After(w.fact), again)
+	if errors.Is(err, jetstream.ErrTooLarge) {
+		return s.carry(ctx, w.fact)
+	}
+	return err
 }
 
 // carry stores an open ask, or the last use of a grant, again before it ages out: payload and signature unchanged, and not
@@ -341,7 +364,7 @@ func (s *Service) sweepHeld(ctx context.Context, p events.Place, now time.Time) 
 	if err := s.enter(ctx, r, []events.CallHeld{ask}); err != nil {
 		return err
 	}
-	if err := s.setTimer(ctx, ask); err != nil {
+	if err := s.setTimers(ctx, ask, time.Time{}); err != nil {
 		return err
 	}
 	return s.checkEntry(ctx, r, true)

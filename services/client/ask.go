@@ -297,16 +297,49 @@ func (c *Client) Ask(ctx context.Context, id string) (*events.CallHeld, error) {
 	case last.Place.Kind != events.KindAsk:
 		return nil, c.notHeld(ctx, call)
 	}
-	if len(c.cfg.GateKeys) > 0 {
-		if err := c.cfg.GateKeys.VerifyFact(last); err != nil {
-			return nil, events.Errorf(events.CodeTampering, "the ask of call %s was not signed by a gate", call)
-		}
+	if !c.signed(last) {
+		return nil, events.Errorf(events.CodeTampering, "the ask of call %s was not signed by a gate", call)
 	}
 	ask, err := events.Data[events.CallHeld](last)
 	if err != nil {
 		return nil, err
 	}
-	return &ask, nil
+	return &ask, c.addVotes(ctx, call, &ask)
+}
+
+// signed reports whether a gate wrote a fact, as far as the client can tell.
+func (c *Client) signed(e events.Event) bool {
+	return len(c.cfg.GateKeys) == 0 || c.cfg.GateKeys.VerifyFact(e) == nil
+}
+
+// addVotes puts the votes about an ask into it that were cast since it was stored. What the gate does not count any more,
+// because somebody may no longer decide, is among them.
+func (c *Client) addVotes(ctx context.Context, call events.CallID, ask *events.CallHeld) error {
+	if ask.Quorum == nil {
+		return nil
+	}
+	subjects, err := c.conn.Subjects(ctx, c.ns.VotesOf(call))
+	if err != nil {
+		return busError(err)
+	}
+	for _, subject := range subjects {
+		p, err := events.ParsePlace(subject)
+		if err != nil {
+			continue
+		}
+		fact, err := c.conn.Fact(ctx, p)
+		if errors.Is(err, jetstream.ErrNotFound) || errors.Is(err, jetstream.ErrTampered) {
+			continue
+		}
+		if err != nil {
+			return busError(err)
+		}
+		v, err := events.Data[events.VoteCast](fact)
+		if err == nil && c.signed(fact) && v.For(*ask) {
+			ask.Quorum = ask.Quorum.With(v.Brief())
+		}
+	}
+	return nil
 }
 
 // notHeld says why a call waits for nobody.
@@ -373,7 +406,7 @@ func (c *Client) WatchAsks(ctx context.Context) (iter.Seq[AskEvent], error) {
 
 // newsIn reads an ask or answer that was heard. A copy that was stored again before it ages out is no news.
 func (c *Client) newsIn(e events.Event) (n AskEvent, ok bool) {
-	if e.Carried || len(c.cfg.GateKeys) > 0 && c.cfg.GateKeys.VerifyFact(e) != nil {
+	if e.Carried || !c.signed(e) {
 		return n, false
 	}
 	switch e.Type {

@@ -84,7 +84,7 @@ func endIn(e events.Event) (o events.RunOutcome) {
 }
 
 func (c *Client) awaitEnd(ctx context.Context, run, eventID string, ends <-chan events.RunOutcome) (events.RunOutcome, error) {
-	refused, done := c.refusals.of(eventID)
+	notes, done := c.refusals.of(eventID)
 	defer done()
 	limit := time.NewTimer(c.cfg.Wait)
 	defer limit.Stop()
@@ -93,8 +93,10 @@ func (c *Client) awaitEnd(ctx context.Context, run, eventID string, ends <-chan 
 	defer look.Stop()
 	for {
 		select {
-		case why := <-refused:
-			return "", why
+		case note := <-notes:
+			if note.refused != nil {
+				return "", note.refused
+			}
 		case o := <-ends:
 			return o, nil
 		case <-look.C:

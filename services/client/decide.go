@@ -146,7 +146,7 @@ func (c *Client) Decide(ctx context.Context, d Decision) (*Outcome, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also of what is heard
-	w := &waiting{c: c, call: call, answers: make(chan events.CallAnswered, 8)}
+	w := &waiting{c: c, call: call, sent: d, answers: make(chan events.CallAnswered, 8)}
 	if err := w.listen(ctx); err != nil {
 		return nil, err
 	}
@@ -212,6 +212,7 @@ func (c *Client) callOf(ctx context.Context, d Decision) (events.CallID, error) 
 type waiting struct {
 	c       *Client
 	call    events.CallID
+	sent    Decision
 	eventID string
 	answers chan events.CallAnswered
 	deaf    bool // answers cannot be heard
@@ -221,7 +222,7 @@ type waiting struct {
 func (w *waiting) listen(ctx context.Context) error {
 	subject := w.c.ns.Call(w.call, events.KindAnswer).Subject()
 	_, err := w.c.conn.Hear(ctx, subject, func(e events.Event) {
-		if len(w.c.cfg.GateKeys) > 0 && w.c.cfg.GateKeys.VerifyFact(e) != nil {
+		if !w.c.signed(e) {
 			return
 		}
 		a, err := events.Data[events.CallAnswered](e)
@@ -241,7 +242,7 @@ func (w *waiting) listen(ctx context.Context) error {
 }
 
 func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
-	refused, done := w.c.refusals.of(w.eventID)
+	notes, done := w.c.refusals.of(w.eventID)
 	defer done()
 	limit := time.NewTimer(w.c.cfg.Wait)
 	defer limit.Stop()
@@ -255,14 +256,20 @@ func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
 	var grace <-chan time.Time
 	for {
 		select {
-		case why := <-refused:
-			return nil, why
+		case note := <-notes:
+			if note.refused != nil {
+				return nil, note.refused
+			}
+			return w.pending(note.vote.Round, note.vote.Quorum), nil
 		case a := <-w.answers:
 			if a.EventID == w.eventID {
 				return w.accepted(ctx, a), nil
 			}
 			if other == nil { // the refusal says more, should it arrive
 				other, grace = &a, time.After(noteGrace)
+			}
+			if w.votedFor(a) { // unless it was an earlier vote; the log knows
+				look.Reset(0)
 			}
 		case <-look.C:
 			next = min(2*next, maxLook)
@@ -271,6 +278,9 @@ func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
 				return out, err
 			}
 		case <-grace:
+			if w.votedFor(*other) {
+				return w.accepted(ctx, *other), nil
+			}
 			return nil, w.decided(*other)
 		case <-limit.C:
 			return &Outcome{ToolCallID: w.call.String(), State: StateSent}, nil
@@ -280,25 +290,66 @@ func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
 	}
 }
 
+// votedFor reports whether a vote of the client's principal for what was sent is part of an answer.
+func (w *waiting) votedFor(a events.CallAnswered) bool {
+	return a.Decision == w.sent.Decision && events.SameDigest(a.Fingerprint, w.sent.Fingerprint) &&
+		(&events.Quorum{Votes: a.Votes}).Has(w.c.cfg.Principal)
+}
+
 // look asks the log what became of the decision; nothing when it does not say.
 func (w *waiting) look(ctx context.Context) (*Outcome, error) {
 	if !w.c.reads() {
 		return nil, nil //nolint:nilnil // nothing is known
 	}
-	answer, refused := w.c.ns.Call(w.call, events.KindAnswer), w.c.ns.Beside(w.call, events.KindRefused, w.eventID)
-	facts, err := w.c.conn.Facts(ctx, answer, refused)
+	ns := w.c.ns
+	places := []events.Place{ns.Call(w.call, events.KindAnswer), ns.Beside(w.call, events.KindRefused, w.eventID)}
+	if w.sent.Fingerprint != "" { // every vote has one
+		places = append(places, ns.Beside(w.call, events.KindVote, w.c.cfg.Principal))
+	}
+	facts, err := w.c.conn.Facts(ctx, places...)
 	if err != nil {
 		return nil, w.c.tolerate(err)
-	}
-	if facts[0].ID != "" {
-		if a, err := events.Data[events.CallAnswered](facts[0]); err == nil && a.EventID == w.eventID {
-			return w.accepted(ctx, a), nil
-		}
 	}
 	if _, why := refusalIn(facts[1]); why != nil {
 		return nil, why
 	}
+	vote, voted := w.ownVote(facts[2:])
+	if facts[0].ID != "" {
+		a, err := events.Data[events.CallAnswered](facts[0])
+		if err == nil && (a.EventID == w.eventID || w.votedFor(a) && vote.EventID == w.eventID) {
+			return w.accepted(ctx, a), nil
+		}
+		if err == nil && a.Round >= vote.Round {
+			return nil, nil //nolint:nilnil // the vote came too late, or was there before: the gate says so
+		}
+	}
+	if voted {
+		return w.stillPending(ctx)
+	}
 	return nil, nil //nolint:nilnil // nothing is known
+}
+
+// ownVote reads the last vote of the client's principal, and reports whether it is for what was sent: by this decision or
+// an earlier one, which counts once.
+func (w *waiting) ownVote(facts []events.Event) (v events.VoteCast, ok bool) {
+	if len(facts) == 0 || facts[0].ID == "" || !w.c.signed(facts[0]) {
+		return v, false
+	}
+	v, err := events.Data[events.VoteCast](facts[0])
+	return v, err == nil && v.Decision == w.sent.Decision && events.SameDigest(v.Fingerprint, w.sent.Fingerprint)
+}
+
+// stillPending is the outcome of a vote while the ask needs more of them.
+func (w *waiting) stillPending(ctx context.Context) (*Outcome, error) {
+	ask, err := w.c.Ask(ctx, w.call.String())
+	if err != nil || ask.Quorum == nil || len(ask.Quorum.Votes) >= ask.Quorum.Need {
+		return nil, nil //nolint:nilerr,nilnil // it is being answered: the next look shows how
+	}
+	return w.pending(ask.Round, ask.Quorum), nil
+}
+
+func (w *waiting) pending(round int, q *events.Quorum) *Outcome {
+	return &Outcome{Accepted: true, ToolCallID: w.call.String(), Round: round, State: StatePending, Quorum: q}
 }
 
 // decided tells a sender who was second which decision counted.

@@ -33,7 +33,7 @@ func (r *Run) Follow(ctx context.Context, after uint64, o *FollowOptions) iter.S
 		o = &FollowOptions{}
 	}
 	return func(yield func(events.Chunk, error) bool) {
-		f := &follower{run: r, opts: *o, yield: yield, asks: map[string]string{}, counts: map[int]int{}}
+		f := &follower{run: r, opts: *o, yield: yield, asks: map[string]int{}, counts: map[int]int{}}
 		if err := f.follow(ctx, after); err != nil {
 			yield(events.Chunk{}, busError(err))
 		}
@@ -45,8 +45,8 @@ type follower struct {
 	run    *Run
 	opts   FollowOptions
 	yield  func(events.Chunk, error) bool
-	asks   map[string]string // event ids of asks, by toolCallId
-	counts map[int]int       // the first attempt that counts, by step
+	asks   map[string]int // rounds of asks, by toolCallId
+	counts map[int]int    // the first attempt that counts, by step
 	shown  bool
 }
 
@@ -61,7 +61,7 @@ func (f *follower) follow(ctx context.Context, after uint64) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer cancel()
-	refused, done := f.run.client.refusals.of(f.run.requestID)
+	notes, done := f.run.client.refusals.of(f.run.requestID)
 	defer done()
 	items := make(chan item)
 	reading.Go(func() {
@@ -75,12 +75,14 @@ func (f *follower) follow(ctx context.Context, after uint64) error {
 	})
 	for {
 		select {
-		case why := <-refused:
-			return why
+		case note := <-notes:
+			if note.refused != nil {
+				return note.refused
+			}
 		case <-outer.Done():
 			return context.Cause(outer)
 		case it := <-items:
-			if over, err := f.take(ctx, it, refused); over || err != nil {
+			if over, err := f.take(ctx, it, notes); over || err != nil {
 				return err
 			}
 		}
@@ -102,7 +104,7 @@ func (r *Run) source(ctx context.Context, after uint64) iter.Seq2[events.Chunk, 
 }
 
 // take hands an item on and tells whether it was the last.
-func (f *follower) take(ctx context.Context, it item, refused <-chan *events.Error) (over bool, err error) {
+func (f *follower) take(ctx context.Context, it item, notes <-chan told) (over bool, err error) {
 	switch {
 	case errors.Is(it.err, ErrGap):
 		return !f.yield(it.chunk, it.err), nil
@@ -110,7 +112,7 @@ func (f *follower) take(ctx context.Context, it item, refused <-chan *events.Err
 		return true, it.err
 	}
 	if !f.shown {
-		if err := f.first(ctx, refused); err != nil {
+		if err := f.first(ctx, notes); err != nil {
 			return true, err
 		}
 	}
@@ -131,7 +133,7 @@ func isEnd(ch events.Chunk) bool {
 }
 
 // first holds the first chunk back until it is certain that this is the run that was asked for.
-func (f *follower) first(ctx context.Context, refused <-chan *events.Error) error {
+func (f *follower) first(ctx context.Context, notes <-chan told) error {
 	f.shown = true
 	err := f.run.confirm(ctx)
 	if !errors.Is(err, errAnother) {
@@ -140,13 +142,15 @@ func (f *follower) first(ctx context.Context, refused <-chan *events.Error) erro
 	grace := time.NewTimer(refusalGrace)
 	defer grace.Stop()
 	select {
-	case why := <-refused:
-		return why
+	case note := <-notes:
+		if note.refused != nil {
+			return note.refused
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-grace.C:
-		return events.Errorf(events.CodeRunExists, "run %s exists with another request", f.run.ID)
 	}
+	return events.Errorf(events.CodeRunExists, "run %s exists with another request", f.run.ID)
 }
 
 // note remembers what later chunks are judged by, and reports whether this one belongs to a withdrawn attempt.
@@ -157,7 +161,7 @@ func (f *follower) note(ch events.Chunk) (withdrawn bool) {
 	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
 		var p events.AskPayload
 		if json.Unmarshal(ch.Payload, &p) == nil {
-			f.asks[p.ToolCallID] = ch.ID
+			f.asks[p.ToolCallID] = p.Ask.Round
 		}
 	default:
 	}

@@ -151,7 +151,7 @@ func (c *Client) addCalls(ctx context.Context, info *Info, st *events.State) err
 		if err != nil {
 			return busError(err)
 		}
-		if err := info.addCall(n, last); err != nil {
+		if err := c.addCall(ctx, info, n, last); err != nil {
 			return err
 		}
 		if info.Calls[n].State == StateHeld {
@@ -164,7 +164,7 @@ func (c *Client) addCalls(ctx context.Context, info *Info, st *events.State) err
 	return nil
 }
 
-func (i *Info) addCall(n int, last events.Event) error {
+func (c *Client) addCall(ctx context.Context, i *Info, n int, last events.Event) error {
 	call := &i.Calls[n]
 	call.State, call.Round = stateAfter(last, 0)
 	switch last.Place.Kind {
@@ -173,6 +173,9 @@ func (i *Info) addCall(n int, last events.Event) error {
 	case events.KindAsk:
 		ask, err := events.Data[events.CallHeld](last)
 		if err != nil {
+			return err
+		}
+		if err := c.addVotes(ctx, last.Place.CallID(), &ask); err != nil {
 			return err
 		}
 		i.Asks = append(i.Asks, ask.Open())

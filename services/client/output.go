@@ -97,7 +97,7 @@ func (f *Fold) Add(ch events.Chunk) {
 	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
 		withPayload(ch, f.addResult)
 	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
-		withPayload(ch, func(p events.AskPayload) { f.asks[p.Ask.ToolCallID] = p })
+		withPayload(ch, f.addAsk)
 	case events.ChunkStepFinish:
 		withPayload(ch, f.finishStep)
 	case events.ChunkSuspended:
@@ -152,6 +152,13 @@ func (f *Fold) counting(step, attempt int) *draft {
 		}
 	}
 	return d
+}
+
+// addAsk keeps what a call waits for. An ask that is repeated comes again, and may come after the call is over.
+func (f *Fold) addAsk(p events.AskPayload) {
+	if _, over := f.results[p.Ask.ToolCallID]; !over {
+		f.asks[p.Ask.ToolCallID] = p
+	}
 }
 
 func (f *Fold) addResult(p events.ToolResultPayload) {

@@ -8,17 +8,23 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 )
 
-// maxKept bounds the refusals that are kept for who has not asked yet.
+// maxKept bounds what is kept for who has not asked yet.
 const maxKept = 1024
+
+// told is what a note says about a request: that it was refused, or that it was taken as one of several votes.
+type told struct {
+	refused *events.Error
+	vote    *events.VoteCast
+}
 
 // refusals hears what the principal is told and keeps it, by the id of the request, for whoever asks: a run may be
 // refused before anybody follows it. The zero value works.
 type refusals struct {
 	mu      sync.Mutex
 	stop    func()
-	kept    map[string]*events.Error
+	kept    map[string]told
 	order   []string // of kept, oldest first
-	waiting map[string][]chan *events.Error
+	waiting map[string][]chan told
 }
 
 // listen begins to hear, once. It returns when the server knows of it, so that no refusal of a later request is missed.
@@ -49,22 +55,28 @@ func (r *refusals) close() {
 
 func (r *refusals) hear(e events.Event) {
 	id, why := refusalIn(e)
-	if why == nil {
+	note := told{refused: why}
+	if e.Type == events.TypeOf[events.VoteCast]() {
+		if v, err := events.Data[events.VoteCast](e); err == nil {
+			id, note.vote = v.EventID, &v
+		}
+	}
+	if note == (told{}) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ch := range r.waiting[id] {
-		ch <- why // has room for one, and is taken out of the list with it
+		ch <- note // has room for one, and is taken out of the list with it
 	}
 	delete(r.waiting, id)
 	if r.kept == nil {
-		r.kept = map[string]*events.Error{}
+		r.kept = map[string]told{}
 	}
 	if _, twice := r.kept[id]; !twice {
 		r.order = append(r.order, id)
 	}
-	r.kept[id] = why
+	r.kept[id] = note
 	if len(r.order) > maxKept {
 		delete(r.kept, r.order[0])
 		r.order = r.order[1:]
@@ -88,26 +100,26 @@ func refusalIn(e events.Event) (eventID string, why *events.Error) {
 	return "", nil
 }
 
-// of gives the refusal of a request as soon as it is there. Done must be called when nobody waits any more.
-func (r *refusals) of(eventID string) (refused <-chan *events.Error, done func()) {
-	ch := make(chan *events.Error, 1)
+// of gives what is told about a request as soon as it is there. Done must be called when nobody waits any more.
+func (r *refusals) of(eventID string) (notes <-chan told, done func()) {
+	ch := make(chan told, 1)
 	if eventID == "" {
 		return ch, func() {}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if why := r.kept[eventID]; why != nil {
-		ch <- why
+	if note, ok := r.kept[eventID]; ok {
+		ch <- note
 		return ch, func() {}
 	}
 	if r.waiting == nil {
-		r.waiting = map[string][]chan *events.Error{}
+		r.waiting = map[string][]chan told{}
 	}
 	r.waiting[eventID] = append(r.waiting[eventID], ch)
 	return ch, func() { r.leave(eventID, ch) }
 }
 
-func (r *refusals) leave(eventID string, ch chan *events.Error) {
+func (r *refusals) leave(eventID string, ch chan told) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	left := r.waiting[eventID][:0]

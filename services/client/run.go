@@ -193,9 +193,9 @@ func (c *Client) tolerate(err error) error {
 }
 
 // stillHeld reports whether every one of these calls waits for a decision right now: a suspension that a reader meets
-// on the stream may be long over. Asks are the events ids of their asks, as far as they are known. Without the right to
+// on the stream may be long over. Asks are the rounds of their asks, as far as they are known. Without the right to
 // read the log it is taken for current.
-func (c *Client) stillHeld(ctx context.Context, calls []string, asks map[string]string) bool {
+func (c *Client) stillHeld(ctx context.Context, calls []string, asks map[string]int) bool {
 	if !c.reads() {
 		return true
 	}
@@ -214,7 +214,8 @@ func (c *Client) stillHeld(ctx context.Context, calls []string, asks map[string]
 		case last.Place.Kind != events.KindAsk:
 			return true
 		}
-		known, ok := asks[id]
-		return ok && known != last.ID // asked again: the chunk of that is on its way
+		round, ok := asks[id]
+		_, now := stateAfter(last, round)
+		return ok && round != now // asked in the next round: the chunk of that is on its way
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,8 +45,9 @@ func newAsksListCommand(a *app) *cobra.Command {
 		Use: "ls", Aliases: []string{"list"}, Short: "List the calls that wait", Args: cobra.NoArgs,
 		Long: `List the calls that wait for people, the oldest first. With --watch the list goes on with what happens.
 
-Columns: toolCallId, tool, kind (approval, suspended, in_doubt or client), agent, since when, until when, why. With --watch
-a line begins with asked or answered.
+Columns: toolCallId, tool, kind (approval, suspended, in_doubt or client), agent, since when, until when, why and, where
+several must approve, how many have. With --watch a line begins with asked, again (a reminder, or more people may decide)
+or answered.
 
 JSON: {"runs": [{"runId", "status", "agentId", "threadId", "resourceId", "suspendedAt", "toolCalls": [{"toolCallId",
 "toolName", "args", "requiresApproval", "suspendPayload", "resumeSchema", "ask"}]}], "total"}, the latest run first. With
@@ -112,6 +114,9 @@ func (a *app) askRow(ask events.OpenAsk) []string {
 	if ask.Kind == events.AskSuspended {
 		why = compact(ask.SuspendPayload)
 	}
+	if ask.Quorum != nil {
+		why += " (" + approvals(ask.Quorum) + ")"
+	}
 	return []string{ask.ToolCallID, ask.ToolName, string(ask.Kind), ask.AgentID, a.when(ask.AskedAt), a.when(ask.ExpiresAt), why}
 }
 
@@ -135,7 +140,7 @@ func (a *app) watchAsks(ctx context.Context, f client.Filter) error {
 		}
 		for _, ask := range asks {
 			listed[roundOf(ask.ToolCallID, ask.Round)] = true
-			if err := a.tellAsk(ask); err != nil {
+			if err := a.tellAsk("asked", ask); err != nil {
 				return err
 			}
 		}
@@ -144,8 +149,11 @@ func (a *app) watchAsks(ctx context.Context, f client.Filter) error {
 		switch {
 		case n.Answer != nil && (f.Run == "" || f.Run == n.Answer.RunID):
 			err = a.tellAnswer(*n.Answer)
-		case n.Ask != nil && matches(f, *n.Ask) && !listed[roundOf(n.Ask.ToolCallID, n.Ask.Round)]:
-			err = a.tellAsk(n.Ask.Open())
+		case n.Ask == nil || !matches(f, *n.Ask):
+		case n.Ask.Since != nil:
+			err = a.tellAsk("again", n.Ask.Open())
+		case !listed[roundOf(n.Ask.ToolCallID, n.Ask.Round)]:
+			err = a.tellAsk("asked", n.Ask.Open())
 		}
 		if err != nil {
 			return err
@@ -163,9 +171,9 @@ func matches(f client.Filter, ask events.CallHeld) bool {
 		fits(f.Run, ask.RunID) && fits(f.Tool, ask.ToolName) && fits(string(f.Kind), string(ask.Kind))
 }
 
-func (a *app) tellAsk(ask events.OpenAsk) error {
+func (a *app) tellAsk(word string, ask events.OpenAsk) error {
 	return a.print(map[string]events.OpenAsk{"ask": ask}, func(io.Writer) {
-		a.table(nil, [][]string{append([]string{"asked"}, a.askRow(ask)...)})
+		a.table(nil, [][]string{append([]string{word}, a.askRow(ask)...)})
 	})
 }
 
@@ -223,8 +231,12 @@ func (a *app) printAsk(w io.Writer, ask events.CallHeld) {
 		{"rule failed", oneLine(ask.Reason.Error)},
 		{"started", claimed},
 		{"approvers", oneLine(strings.Join(ask.Approvers, ", "))},
+		{"escalated to", oneLine(strings.Join(ask.EscalatedTo, ", "))},
 		{"takes", strings.Join(allowed, ", ")},
+		{"needs", a.needs(ask.Quorum)},
 		{"asked", a.when(ask.AskedAt)},
+		{"reminders", count(ask.Reminders)},
+		{"escalates", a.escalates(ask)},
 		{"expires", a.when(ask.ExpiresAt)},
 		{"fingerprint", ask.Fingerprint},
 		{"preview", compact(ask.Preview)},
@@ -236,6 +248,42 @@ func (a *app) printAsk(w io.Writer, ask events.CallHeld) {
 	if len(ask.ResumeSchema) > 0 && ask.Kind != events.AskApproval {
 		_, _ = fmt.Fprintf(w, "\ntakes data of this schema\n%s\n", indented(ask.ResumeSchema))
 	}
+}
+
+// needs says how many approvals a call needs, and whose there are.
+func (a *app) needs(q *events.Quorum) string {
+	if q == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d approvals", q.Need)
+	for i, v := range q.Votes {
+		sep := ", "
+		if i == 0 {
+			sep = "; so far "
+		}
+		text += fmt.Sprintf("%s%s (%s)", sep, oneLine(v.Principal), a.when(v.At))
+	}
+	return text
+}
+
+// escalates says who may decide next when nobody does.
+func (a *app) escalates(ask events.CallHeld) string {
+	if len(ask.Escalate) == 0 {
+		return ""
+	}
+	next := ask.Escalate[0]
+	if ask.OnExpiry == events.OnExpiryEscalate && next.At.After(ask.ExpiresAt) {
+		next.At = ask.ExpiresAt
+	}
+	return fmt.Sprintf("%s, to %s", a.when(next.At), oneLine(strings.Join(next.To, ", ")))
+}
+
+// count is a number of things; none are not worth a word.
+func count(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 // decisionRow is a decision as a command.
@@ -297,7 +345,8 @@ another is refused as changed. Refused decisions (already_decided, changed, wron
 exit code 4 and leave the call as it was.
 
 JSON: {"accepted", "toolCallId", "round", "state", "answer": {"decision", "principal", "at", "reason"}}; state is
-released, finished, held (asked again) or sent (no gate has answered yet; accepted is null). With --watch the output of the
+released, finished, held (asked again), pending (counted, and more approvals are needed: "quorum": {"need", "votes":
+[{"principal", "decision", "at"}]}) or sent (no gate has answered yet; accepted is null). With --watch the output of the
 run, as "weir run -o json" prints it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.decide(cmd.Context(), row, args[0], f, cmd.Flags().Changed("round"))
@@ -384,6 +433,25 @@ func (a *app) aim(ctx context.Context, c *client.Client, id string, d *client.De
 	return nil
 }
 
+// counted tells that a decision is one of several that are needed: the run waits on for the others.
+func (a *app) counted(out *client.Outcome, watch bool) error {
+	err := a.print(out, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "%s: counted, %s\n", out.ToolCallID, cmp.Or(approvals(out.Quorum), out.State))
+	})
+	if err == nil && watch {
+		return &exit{code: exitSuspended}
+	}
+	return err
+}
+
+// approvals says how many of the approvals that a call needs there are.
+func approvals(q *events.Quorum) string {
+	if q == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d approvals", len(q.Votes), q.Need)
+}
+
 // decided tells what became of a decision, and watches what comes of it when asked to.
 func (a *app) decided(ctx context.Context, c *client.Client, out *client.Outcome, watch bool) error {
 	if out.State == client.StateSent {
@@ -392,6 +460,9 @@ func (a *app) decided(ctx context.Context, c *client.Client, out *client.Outcome
 		}
 		return &exit{exitFailed, fmt.Errorf("the decision is stored, but no gate has answered; look again: weir approvals info %s",
 			out.ToolCallID)}
+	}
+	if out.State == client.StatePending {
+		return a.counted(out, watch)
 	}
 	if !watch || !a.json {
 		err := a.print(out, func(w io.Writer) {

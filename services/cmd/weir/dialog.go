@@ -113,10 +113,16 @@ func (a *app) decideAs(ctx context.Context, c *client.Client, ask events.AskPayl
 		return false, nil
 	default:
 	}
-	if err == nil && out.State == client.StateSent {
+	switch {
+	case err != nil:
+		return false, err
+	case out.State == client.StateSent:
 		a.note("sent; the gate has not answered yet")
+	case out.State == client.StatePending:
+		a.note("counted: %s", approvals(out.Quorum))
+		return false, errLeft
 	}
-	return false, err
+	return false, nil
 }
 
 func (a *app) sayRefusal(err error) {

@@ -22,29 +22,49 @@ func (r *Rules) Restrict(a *events.CallHeld, j rule.Judgement, d Deadline) {
 	a.NoGrant = unsure(j)
 	holding := r.holding(j)
 	var expires time.Duration
+	var onExpiry string
+	need := 0
 	for _, h := range holding {
 		a.Approvers = both(a.Approvers, h.Approvers)
 		a.NotRequester = a.NotRequester || h.NotRequester
 		a.Signed = a.Signed || h.Signed
 		a.NoGrant = a.NoGrant || h.Grants != nil && !*h.Grants || h.Quorum > 1
 		a.Allowed = narrow(a.Allowed, h.Decisions)
-		if h.Quorum > 1 && (a.Quorum == nil || h.Quorum > a.Quorum.Need) {
-			a.Quorum = &events.Quorum{Need: h.Quorum}
-		}
+		need = max(need, h.Quorum)
 		expires = shortest(expires, time.Duration(h.Expires))
+		onExpiry = stricter(onExpiry, h.OnExpiry)
 		a.Remind = events.Duration(shortest(time.Duration(a.Remind), time.Duration(h.Remind)))
-		if h.OnExpiry != "" {
-			a.OnExpiry = h.OnExpiry
-		}
+	}
+	a.OnExpiry = cmp.Or(onExpiry, a.OnExpiry)
+	if need > 1 && (a.Takes(events.Approve) || a.Takes(events.Retry)) { // one person decides what else it takes
+		a.Quorum = &events.Quorum{Need: need}
 	}
 	a.ExpiresAt = a.AskedAt.Add(cmp.Or(shortest(d.Tool, expires), d.Default))
+	escalate(a, holding)
+}
+
+// escalate plans the stages of an ask. One that comes after the deadline never begins, unless the deadline begins it.
+func escalate(a *events.CallHeld, holding []events.Rule) {
 	a.Escalate = stages(holding, a.AskedAt)
 	if a.OnExpiry == events.OnExpiryEscalate && len(a.Escalate) == 0 {
 		a.OnExpiry = events.OnExpiryDecline
 	}
 	if a.OnExpiry == events.OnExpiryEscalate {
 		a.Wait = events.Duration(a.ExpiresAt.Sub(a.AskedAt))
+		return
 	}
+	a.Escalate = slices.DeleteFunc(a.Escalate, func(s events.Stage) bool { return !s.At.Before(a.ExpiresAt) })
+}
+
+// severity orders what an ask does that expires.
+var severity = []string{"", events.OnExpiryEscalate, events.OnExpiryDecline, events.OnExpiryFail}
+
+// stricter is what the sterner of two rules wants of an ask that expires.
+func stricter(a, b string) string {
+	if slices.Index(severity, b) > slices.Index(severity, a) {
+		return b
+	}
+	return a
 }
 
 // unsure reports whether something that judges the call could not be evaluated. It might have blocked the call: so people
@@ -57,12 +77,15 @@ func unsure(j rule.Judgement) bool {
 func (r *Rules) holding(j rule.Judgement) []events.Rule {
 	var rules []events.Rule
 	for _, m := range j.Matches {
-		if m.Action == rule.Ask && m.Set >= 0 {
+		if HeldBy(m) {
 			rules = append(rules, r.full[m.Set][m.Rule])
 		}
 	}
 	return rules
 }
+
+// HeldBy reports whether a match is one of a rule of the operators that holds the call.
+func HeldBy(m rule.Match) bool { return m.Action == rule.Ask && m.Set >= 0 }
 
 // Reason is the reason of a judgement as an ask shows it.
 func Reason(r rule.Reason) events.AskReason {
@@ -117,20 +140,17 @@ func narrow(takes, named []events.Decision) []events.Decision {
 	return left
 }
 
-// stages are the escalations of the rules that hold a call, in order of time. A stage lets nobody decide whom another of
-// these rules does not name at all.
+// stages are the escalations of the rules that hold a call, in order of time. Somebody whom a rule sends the call to may
+// decide it as soon as every other of them would let him too, and not at all when one of them never does.
 func stages(holding []events.Rule, asked time.Time) []events.Stage {
 	var all []events.Stage
 	for i, r := range holding {
 		for _, e := range r.Escalate {
-			to := slices.Clone(e.To)
-			for k, other := range holding {
-				if k != i && len(other.Approvers) > 0 {
-					to = slices.DeleteFunc(to, func(who string) bool { return !names(other, who) })
+			others := slices.Concat(holding[:i], holding[i+1:])
+			for _, who := range e.To {
+				if after, ever := agreed(e, who, others); ever {
+					all = addStage(all, asked.Add(after), who, endOf(e, others))
 				}
-			}
-			if len(to) > 0 {
-				all = append(all, events.Stage{At: asked.Add(time.Duration(e.After)), To: to, OnExpiry: e.OnExpiry})
 			}
 		}
 	}
@@ -138,8 +158,52 @@ func stages(holding []events.Rule, asked time.Time) []events.Stage {
 	return all
 }
 
-// names reports whether a rule lets somebody decide, from the beginning or later.
-func names(r events.Rule, who string) bool {
-	return slices.Contains(r.Approvers, who) ||
-		slices.ContainsFunc(r.Escalate, func(e events.Escalate) bool { return slices.Contains(e.To, who) })
+// agreed is after how long somebody may decide whom a rule escalates to and others must let too.
+func agreed(e events.Escalate, who string, others []events.Rule) (after time.Duration, ever bool) {
+	after = time.Duration(e.After)
+	for _, r := range others {
+		theirs, ever := lets(r, who)
+		if !ever {
+			return 0, false
+		}
+		after = max(after, theirs)
+	}
+	return after, true
+}
+
+// endOf is what an escalation wants of an ask that expires, unless others want it sterner.
+func endOf(e events.Escalate, others []events.Rule) string {
+	end := e.OnExpiry
+	for _, r := range others {
+		if end != "" {
+			end = stricter(end, r.OnExpiry)
+		}
+	}
+	return end
+}
+
+// lets is after how long a rule lets somebody decide, and whether it ever does.
+func lets(r events.Rule, who string) (after time.Duration, ever bool) {
+	if len(r.Approvers) == 0 || slices.Contains(r.Approvers, who) {
+		return 0, true
+	}
+	for _, e := range r.Escalate {
+		if slices.Contains(e.To, who) && (!ever || time.Duration(e.After) < after) {
+			after, ever = time.Duration(e.After), true
+		}
+	}
+	return after, ever
+}
+
+// addStage adds somebody to the stage of a time.
+func addStage(all []events.Stage, at time.Time, who, onExpiry string) []events.Stage {
+	i := slices.IndexFunc(all, func(s events.Stage) bool { return s.At.Equal(at) })
+	if i < 0 {
+		return append(all, events.Stage{At: at, To: []string{who}, OnExpiry: onExpiry})
+	}
+	if !slices.Contains(all[i].To, who) {
+		all[i].To = append(all[i].To, who)
+	}
+	all[i].OnExpiry = stricter(all[i].OnExpiry, onExpiry)
+	return all
 }
