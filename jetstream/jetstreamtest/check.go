@@ -110,6 +110,7 @@ type history struct {
 	o      CheckOptions
 	main   map[string][]events.Event // by run
 	calls  map[string][]events.Event // by toolCallId
+	votes  map[string][]events.Event // by toolCallId
 	uses   map[string][]events.Event // by the token of the grant
 	report Report
 	broken []string
@@ -118,7 +119,7 @@ type history struct {
 func newLog(facts []events.Event, o CheckOptions) *history {
 	l := &history{
 		o: o, main: map[string][]events.Event{}, calls: map[string][]events.Event{}, uses: map[string][]events.Event{},
-		report: Report{},
+		votes: map[string][]events.Event{}, report: Report{},
 	}
 	for _, f := range facts {
 		switch {
@@ -126,7 +127,10 @@ func newLog(facts []events.Event, o CheckOptions) *history {
 			l.main[f.Place.Run] = append(l.main[f.Place.Run], f)
 		case f.Place.Kind == events.KindUse:
 			l.uses[f.Place.Key] = append(l.uses[f.Place.Key], f)
-		case f.Place.Kind == events.KindVote || f.Place.Kind == events.KindRefused || f.Place.Kind == events.KindLate ||
+		case f.Place.Kind == events.KindVote:
+			id := f.Place.CallID().String()
+			l.votes[id] = append(l.votes[id], f)
+		case f.Place.Kind == events.KindRefused || f.Place.Kind == events.KindLate ||
 			f.Place.Kind == events.KindProbe:
 		default:
 			id := f.Place.CallID().String()
@@ -239,6 +243,9 @@ func (l *history) checkCall(id string) {
 			if f.Place.Kind != c.prev.Place.Kind {
 				l.fail("I4", "call %s: a carried %s follows %s", id, f.Place.Kind, c.prev.Place.Kind)
 			}
+			if f.Place.Kind == events.KindAsk {
+				c.checkCarried(f)
+			}
 			c.prev = f
 			continue
 		}
@@ -248,6 +255,7 @@ func (l *history) checkCall(id string) {
 		c.check(f)
 		c.prev = f
 	}
+	l.checkVotes(id, c.rounds)
 }
 
 // chain is a call's chain up to a fact.
@@ -255,7 +263,9 @@ type chain struct {
 	l        *history
 	id       string
 	prev     events.Event
-	ask      events.CallHeld
+	ask      events.CallHeld         // with what repeated it
+	since    time.Time               // when the first ask of its round was stored
+	rounds   map[int]events.CallHeld // the asks so far
 	answer   events.CallAnswered
 	release  events.CallReleased
 	goSeq    uint64
@@ -294,6 +304,10 @@ func (c *chain) verify(f events.Event) {
 func (c *chain) checkAsk(f events.Event) {
 	c.verify(f)
 	d := data[events.CallHeld](c.l, f)
+	if c.prev.Place.Kind == events.KindAsk {
+		c.checkRepeated(f, d)
+		return
+	}
 	c.l.report["ask:"+string(d.Kind)]++
 	want := 0
 	if c.asked || c.goSeq > 0 {
@@ -305,7 +319,8 @@ func (c *chain) checkAsk(f events.Event) {
 	if c.prev.Place.Kind == events.KindClaim && (d.Kind != events.AskInDoubt || c.release.Effect.Repeatable()) {
 		c.l.fail("S5", "call %s: an ask of kind %s (%s tool) follows a claim", c.id, d.Kind, c.release.Effect)
 	}
-	c.ask, c.asked = d, true
+	c.keep(d)
+	c.asked, c.since = true, f.Stored
 	c.fingerprint(d.Fingerprint, events.Frozen{
 		Round: d.Round, ToolID: d.ToolID, ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest, Args: d.Args,
 	})
@@ -348,6 +363,7 @@ func (c *chain) checkAnswer(f events.Event) {
 	case d.Decision == events.Expired && d.At.Before(c.ask.ExpiresAt):
 		c.l.fail("I1", "call %s: expired at %s, before its deadline %s", c.id, d.At, c.ask.ExpiresAt)
 	}
+	c.checkQuorum(f, d)
 	c.answer = d
 }
 

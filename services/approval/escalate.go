@@ -24,22 +24,30 @@ func due(a events.CallHeld, now time.Time) (events.CallHeld, bool) {
 	return a, more || again
 }
 
-// escalated begins the stages whose time has come. A deadline that passes while stages are left begins the next one early
-// and is put off, when the ask says so; people get as much time again, also when nobody looked for long.
+// escalated begins the stages whose time has come, in their order. A deadline that passes while stages are left begins the
+// next one early and is put off, when the ask says so. Whoever is turned to has as much time again, also when nobody was
+// there to turn to him in time.
 func escalated(a events.CallHeld, now time.Time) (events.CallHeld, bool) {
-	changed := false
+	changed, wait := false, time.Duration(0)
+	if a.OnExpiry == events.OnExpiryEscalate {
+		wait = time.Duration(a.Wait)
+	}
 	for len(a.Escalate) > 0 {
-		early := a.OnExpiry == events.OnExpiryEscalate && a.Wait > 0 && !now.Before(a.ExpiresAt)
-		if !early && now.Before(a.Escalate[0].At) {
+		at := a.Escalate[0].At
+		early := a.OnExpiry == events.OnExpiryEscalate && a.ExpiresAt.Before(at)
+		if early {
+			at = a.ExpiresAt
+		}
+		if now.Before(at) {
 			break
 		}
 		if early {
-			wait := time.Duration(a.Wait)
-			if a.ExpiresAt = a.ExpiresAt.Add(wait); !now.Before(a.ExpiresAt) {
-				a.ExpiresAt = now.UTC().Add(wait)
-			}
+			a.ExpiresAt = a.ExpiresAt.Add(wait)
 		}
 		a, changed = begun(a), true
+	}
+	if changed && wait > 0 && !now.Before(a.ExpiresAt) {
+		a.ExpiresAt = now.UTC().Add(wait)
 	}
 	return a, changed
 }
@@ -150,9 +158,16 @@ func (s *Service) lookAfter(ctx context.Context, r *run, fact events.Event, now 
 		return nil, s.conclude(ctx, r, fact, b.answer(ask))
 	}
 	w := &waiting{run: r, fact: fact, ask: ask, votes: b}
-	next, changed := due(ask, now)
-	if changed {
-		err := s.repeat(ctx, w, next)
+	if _, changed := due(ask, now); changed {
+		server, err := s.conn.Now(ctx) // what told of it may have waited for long
+		if err != nil {
+			return nil, err
+		}
+		if server.After(now) {
+			now = server
+		}
+		next, _ := due(ask, now)
+		err = s.repeat(ctx, w, next)
 		if !errors.Is(err, jetstream.ErrTooLarge) {
 			return nil, err
 		}

@@ -223,8 +223,9 @@ func TestB8_27_RefusedTerms(t *testing.T) {
 		w.StartAll()
 		run := w.Request("go")
 		call := func(i int) events.CallID { return events.CallID{Run: run, Step: 1, Index: i} } // pay, quorum, strict, unsure
+		prints := map[events.CallID]string{}
 		for i := 1; i <= 4; i++ {
-			w.AwaitAsk(call(i), soon)
+			prints[call(i)] = w.AwaitAsk(call(i), soon).Fingerprint
 		}
 		good := events.GrantTerms{Scope: events.ScopeRun}
 		with := func(f func(*events.GrantTerms)) *events.GrantTerms { t := good; f(&t); return &t }
@@ -246,7 +247,7 @@ func TestB8_27_RefusedTerms(t *testing.T) {
 			"rule fails":     {call(4), events.Approve, &good, "grant"},
 		} {
 			d := decision(c.decision, c.call)
-			d.Grant = c.terms
+			d.Grant, d.Fingerprint = c.terms, prints[c.call]
 			sent := w.Posted(w.Conn().Namespace().InDecide("alice", c.call), run, "alice", d)
 			if r := refusal(w, c.call, sent.Event.ID); r.Code != events.CodeInvalidRequest || len(r.Issues) != 1 || r.Issues[0].Field != c.field {
 				w.T.Errorf("%s: refused with %+v", name, r.Error)

@@ -37,8 +37,8 @@ func approvalOf(ask events.CallHeld) events.DecisionRequested {
 	}
 }
 
-// send sends a decision and is its delivery.
-func send(w *sim.World, who string, d events.DecisionRequested) jetstream.Delivery {
+// sendAs sends a decision and is its delivery.
+func sendAs(w *sim.World, who string, d events.DecisionRequested) jetstream.Delivery {
 	w.T.Helper()
 	call, err := events.ParseCallID(d.ToolCallID)
 	must(w, err)
@@ -75,8 +75,8 @@ func voters(votes []events.VoteBrief) string {
 	return strings.Join(names, " ")
 }
 
-// notes collects what a principal is told.
-func notes(w *sim.World, who string) func() []events.Event {
+// notesOf collects what a principal is told.
+func notesOf(w *sim.World, who string) func() []events.Event {
 	w.T.Helper()
 	var mu sync.Mutex
 	var all []events.Event
@@ -105,12 +105,12 @@ func TestB8_23_QuorumOfTwo(t *testing.T) {
 		if ask.Quorum == nil || ask.Quorum.Need != 2 || !ask.NoGrant {
 			w.T.Fatalf("the ask: %+v", ask)
 		}
-		heard := notes(w, "alice")
-		first := send(w, "alice", approvalOf(ask))
+		heard := notesOf(w, "alice")
+		first := sendAs(w, "alice", approvalOf(ask))
 		if v := voteOf(w, call, "alice"); v.EventID != first.Event.ID || v.Reason != "seen" || v.AuthType != events.AuthSubject {
 			w.T.Errorf("the vote: %+v", v)
 		}
-		again := send(w, "alice", approvalOf(ask))
+		again := sendAs(w, "alice", approvalOf(ask))
 		time.Sleep(time.Second) // fake
 		if last := headOf(w, call); last.Place.Kind != events.KindAsk {
 			w.T.Fatalf("after two approvals of one person the call stands at %s", last.Place.Kind)
@@ -130,7 +130,7 @@ func TestB8_23_QuorumOfTwo(t *testing.T) {
 		if !slices.Equal(told, []string{first.Event.ID, again.Event.ID}) {
 			w.T.Errorf("alice is told of %v", told)
 		}
-		second := send(w, "bob", approvalOf(ask))
+		second := sendAs(w, "bob", approvalOf(ask))
 		if a := answerOf(w, call); a.Principal != "bob" || a.EventID != second.Event.ID || voters(a.Votes) != "alice bob" || a.Decision != events.Approve {
 			w.T.Errorf("the answer: %+v", a)
 		}
@@ -157,14 +157,14 @@ func TestB8_23_OnePersonIsEnoughToStop(t *testing.T) {
 				run := w.Request("go")
 				call := refundOf(run)
 				ask := w.AwaitAsk(call, soon)
-				send(w, "alice", approvalOf(ask))
+				sendAs(w, "alice", approvalOf(ask))
 				voteOf(w, call, "alice")
 				d.ToolCallID = call.String()
-				send(w, "carol", d)
+				sendAs(w, "carol", d)
 				if a := answerOf(w, call); a.Decision != d.Decision || a.Principal != "carol" || len(a.Votes) != 0 {
 					w.T.Errorf("the answer: %+v", a)
 				}
-				late := send(w, "bob", approvalOf(ask))
+				late := sendAs(w, "bob", approvalOf(ask))
 				if r := refusal(w, call, late.Event.ID); r.Code != events.CodeAlreadyDecided || r.Answer.Principal != "carol" {
 					w.T.Errorf("a vote that comes too late is refused with %+v", r.Error)
 				}
@@ -186,25 +186,25 @@ func TestB8_23_B8_10_EditBeginsANewRound(t *testing.T) {
 		run := w.Request("go")
 		call := refundOf(run)
 		ask := w.AwaitAsk(call, soon)
-		send(w, "alice", approvalOf(ask))
+		sendAs(w, "alice", approvalOf(ask))
 		voteOf(w, call, "alice")
-		send(w, "carol", events.DecisionRequested{
+		sendAs(w, "carol", events.DecisionRequested{
 			Decision: events.Edit, ToolCallID: call.String(), Fingerprint: ask.Fingerprint, Args: json.RawMessage(`{"orderId":"43"}`),
 		})
 		next := askOf(w, call, 1)
 		if next.Quorum == nil || len(next.Quorum.Votes) != 0 {
 			w.T.Fatalf("the next round: %+v", next.Quorum)
 		}
-		old := send(w, "bob", approvalOf(ask))
+		old := sendAs(w, "bob", approvalOf(ask))
 		if r := refusal(w, call, old.Event.ID); r.Code != events.CodeChanged || r.Ask == nil {
 			w.T.Errorf("a vote for the old round is refused with %+v", r.Error)
 		}
-		send(w, "bob", approvalOf(next))
+		sendAs(w, "bob", approvalOf(next))
 		time.Sleep(time.Second) // fake
 		if last := headOf(w, call); last.Place.Kind != events.KindAsk {
 			w.T.Fatalf("after one approval of this round the call stands at %s", last.Place.Kind)
 		}
-		send(w, "alice", approvalOf(next)) // follows her vote of the round before
+		sendAs(w, "alice", approvalOf(next)) // follows her vote of the round before
 		if a := answerOf(w, call); a.Round == 1 && voters(a.Votes) != "bob alice" {
 			w.T.Errorf("the answer: %+v", a)
 		}
@@ -232,14 +232,14 @@ func TestB8_23_B8_13_VotesThatDoNotCount(t *testing.T) {
 			{"bob", approvalOf(ask), events.CodeForbidden}, {"mallory", approvalOf(ask), events.CodeForbidden},
 			{"alice", bare, events.CodeChanged}, {"alice", granting, events.CodeInvalidRequest},
 		} {
-			sent := send(w, test.who, test.d)
+			sent := sendAs(w, test.who, test.d)
 			r := refusal(w, call, sent.Event.ID)
 			if r.Code != test.want || test.want == events.CodeForbidden && r.Rule != "money" {
 				w.T.Errorf("%s is refused with %+v, want %s", test.who, r.Error, test.want)
 			}
 		}
 		for _, who := range []string{"alice", "carol"} {
-			send(w, who, approvalOf(ask))
+			sendAs(w, who, approvalOf(ask))
 		}
 		w.AwaitEnd(run, soon)
 		time.Sleep(2 * time.Second) // fake
@@ -277,7 +277,7 @@ func votersAtOnce(w *sim.World, declines bool) {
 	run := w.Request("go")
 	call := refundOf(run)
 	ask := w.AwaitAsk(call, soon)
-	send(w, "alice", approvalOf(ask))
+	sendAs(w, "alice", approvalOf(ask))
 	voteOf(w, call, "alice")
 	sent := map[string]string{}
 	var mu sync.Mutex
@@ -288,7 +288,7 @@ func votersAtOnce(w *sim.World, declines bool) {
 			d.Decision = events.Decline
 		}
 		wg.Go(func() {
-			id := send(w, who, d).Event.ID
+			id := sendAs(w, who, d).Event.ID
 			mu.Lock()
 			defer mu.Unlock()
 			sent[who] = id
@@ -319,7 +319,7 @@ func TestB8_23_CompletedByWhoeverFindsIt(t *testing.T) {
 		run := w.Request("go")
 		call := refundOf(run)
 		ask := w.AwaitAsk(call, soon)
-		send(w, "alice", approvalOf(ask))
+		sendAs(w, "alice", approvalOf(ask))
 		voteOf(w, call, "alice")
 		time.Sleep(time.Second) // fake
 		copies[1].Kill()
@@ -358,7 +358,7 @@ func TestB8_23_InTimeThoughNobodyWasThere(t *testing.T) {
 		run := w.Request("go")
 		call := refundOf(run)
 		ask := w.AwaitAsk(call, soon)
-		send(w, "alice", approvalOf(ask))
+		sendAs(w, "alice", approvalOf(ask))
 		voteOf(w, call, "alice")
 		time.Sleep(time.Second) // fake
 		copies[1].Kill()
@@ -403,19 +403,19 @@ func TestB8_23_B8_22_WhoMayNoLonger(t *testing.T) {
 		run := w.Request("go")
 		call := refundOf(run)
 		ask := w.AwaitAsk(call, soon)
-		send(w, "alice", approvalOf(ask))
+		sendAs(w, "alice", approvalOf(ask))
 		voteOf(w, call, "alice")
 		left, err := events.Marshal(events.PrincipalDef{ID: "alice", Auth: events.AuthSubject})
 		must(w, err)
 		must(w, w.Conn().PutNamed(w.T.Context(), events.RegistryPrincipal, "alice", left))
 		time.Sleep(2 * time.Second) // fake
-		send(w, "bob", approvalOf(ask))
+		sendAs(w, "bob", approvalOf(ask))
 		voteOf(w, call, "bob")
 		time.Sleep(time.Second) // fake
 		if last := headOf(w, call); last.Place.Kind != events.KindAsk {
 			w.T.Fatalf("with one vote that counts the call stands at %s", last.Place.Kind)
 		}
-		send(w, "carol", approvalOf(ask))
+		sendAs(w, "carol", approvalOf(ask))
 		if a := answerOf(w, call); voters(a.Votes) != "bob carol" {
 			w.T.Errorf("the answer: %+v", a)
 		}
@@ -435,7 +435,7 @@ func TestB8_23_B8_12_RetryByQuorum(t *testing.T) {
 		call := refundOf(run)
 		ask := w.AwaitAsk(call, soon)
 		for _, who := range []string{"alice", "bob"} {
-			send(w, who, approvalOf(ask))
+			sendAs(w, who, approvalOf(ask))
 		}
 		<-s.entered
 		executor.Kill()
@@ -446,13 +446,13 @@ func TestB8_23_B8_12_RetryByQuorum(t *testing.T) {
 		}
 		d := approvalOf(doubt)
 		d.Decision = events.Retry
-		send(w, "alice", d)
+		sendAs(w, "alice", d)
 		time.Sleep(time.Second) // fake
 		if last := headOf(w, call); last.Place.Kind != events.KindAsk {
 			t.Fatalf("after one retry the call stands at %s", last.Place.Kind)
 		}
 		close(s.leave)
-		send(w, "bob", d)
+		sendAs(w, "bob", d)
 		w.AwaitEnd(run, soon)
 		if a := answerOf(w, call); a.Decision != events.Retry || a.Round != 1 || voters(a.Votes) != "alice bob" {
 			t.Errorf("the answer: %+v", a)
@@ -481,7 +481,7 @@ func TestB8_23_B8_24_VotesOutliveTheLog(t *testing.T) {
 	run := w.Request("go")
 	call := refundOf(run)
 	ask := w.AwaitAsk(call, soon)
-	send(w, "alice", approvalOf(ask))
+	sendAs(w, "alice", approvalOf(ask))
 	voteOf(w, call, "alice")
 	awaitGone(w, w.Conn().Namespace().Beside(call, events.KindVote, "alice"))
 	carried := headOf(w, call)
@@ -491,9 +491,9 @@ func TestB8_23_B8_24_VotesOutliveTheLog(t *testing.T) {
 		again.Fingerprint != ask.Fingerprint || again.Round != 0 || !again.ExpiresAt.Equal(ask.ExpiresAt) {
 		t.Errorf("the carried ask: %+v", again)
 	}
-	send(w, "alice", approvalOf(ask))  // has voted: no second fact
-	time.Sleep(100 * time.Millisecond) // fake: nothing depends on it
-	send(w, "bob", approvalOf(ask))
+	sendAs(w, "alice", approvalOf(ask)) // has voted: no second fact
+	time.Sleep(100 * time.Millisecond)  // fake: nothing depends on it
+	sendAs(w, "bob", approvalOf(ask))
 	if a := answerOf(w, call); voters(a.Votes) != "alice bob" || a.Principal != "bob" {
 		t.Errorf("the answer: %+v", a)
 	}
@@ -536,7 +536,7 @@ func TestAttack20_ForgedVotesAndTimers(t *testing.T) {
 	in(t, ruled(o, rule), func(w *sim.World) {
 		w.StartAll()
 		other := w.Request("go")
-		send(w, "dave", approvalOf(w.AwaitAsk(refundOf(other), soon)))
+		sendAs(w, "dave", approvalOf(w.AwaitAsk(refundOf(other), soon)))
 		voteOf(w, refundOf(other), "dave")
 		run := w.Request("go")
 		call := refundOf(run)
@@ -552,7 +552,7 @@ func TestAttack20_ForgedVotesAndTimers(t *testing.T) {
 		header, payload, err := events.EncodeMsg(copied)
 		must(w, err)
 		jetstreamtest.Slip(w.T.(*testing.T), w.Server, ns.Beside(call, events.KindVote, "dave").Ingest(), header, string(payload))
-		send(w, "alice", approvalOf(ask))
+		sendAs(w, "alice", approvalOf(ask))
 		fire(w, call)
 		time.Sleep(5 * soon) // fake: sweepers look at everything
 		fire(w, call)
@@ -569,7 +569,7 @@ func TestAttack20_ForgedVotesAndTimers(t *testing.T) {
 			}
 		}
 		for _, who := range []string{"bob", "carol"} {
-			send(w, who, approvalOf(ask))
+			sendAs(w, who, approvalOf(ask))
 		}
 		if a := answerOf(w, call); voters(a.Votes) != "alice bob carol" {
 			w.T.Errorf("the answer: %+v", a)
@@ -606,13 +606,13 @@ func TestVoteHabits(t *testing.T) {
 				Bring: func(w *sim.World) jetstream.Delivery {
 					call := refundOf(w.Request("go"))
 					ask := w.AwaitAsk(call, soon)
-					send(w, "alice", approvalOf(ask))
+					sendAs(w, "alice", approvalOf(ask))
 					voteOf(w, call, "alice")
-					return send(w, "bob", approvalOf(ask))
+					return sendAs(w, "bob", approvalOf(ask))
 				},
 				Finish: func(w *sim.World, run string) {
 					if need > 2 {
-						send(w, "carol", approvalOf(w.AwaitAsk(refundOf(run), soon)))
+						sendAs(w, "carol", approvalOf(w.AwaitAsk(refundOf(run), soon)))
 					}
 				},
 			}.Exercise(t)
