@@ -142,7 +142,7 @@ func (s *Service) cancelTimers(ctx context.Context, a events.OpenAsk) error {
 
 // lookAfter does what the server's time makes due of an open ask, whoever notices it: a timer, the sweeper, a decision. It
 // returns the ask when nothing is due and it waits on. Votes come first: those that are there were in time.
-func (s *Service) lookAfter(ctx context.Context, r *run, fact events.Event, now time.Time) (*waiting, error) {
+func (s *Service) lookAfter(ctx context.Context, r *run, fact events.Event, now time.Time) (*openAsk, error) {
 	if err := s.genuine(fact); err != nil {
 		return nil, s.tampered(ctx, r, fact, err)
 	}
@@ -157,7 +157,7 @@ func (s *Service) lookAfter(ctx context.Context, r *run, fact events.Event, now 
 	if b.complete() {
 		return nil, s.conclude(ctx, r, fact, b.answer(ask))
 	}
-	w := &waiting{run: r, fact: fact, ask: ask, votes: b}
+	w := &openAsk{run: r, fact: fact, ask: ask, votes: b}
 	if _, changed := due(ask, now); changed {
 		server, err := s.conn.Now(ctx) // what told of it may have waited for long
 		if err != nil {
@@ -179,8 +179,8 @@ func (s *Service) lookAfter(ctx context.Context, r *run, fact events.Event, now 
 	return w, s.showVotes(ctx, r, ask, b)
 }
 
-// waiting is an open ask that was looked at.
-type waiting struct {
+// openAsk is an ask that was looked at and waits.
+type openAsk struct {
 	run   *run
 	fact  events.Event
 	ask   events.CallHeld
@@ -189,7 +189,7 @@ type waiting struct {
 
 // repeat stores an open ask again as what it has become, the votes of its round inside, and makes that known. It says
 // later when somebody else has repeated it in between.
-func (s *Service) repeat(ctx context.Context, w *waiting, next events.CallHeld) error {
+func (s *Service) repeat(ctx context.Context, w *openAsk, next events.CallHeld) error {
 	var err error
 	if next.Since, err = s.since(ctx, w); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (s *Service) repeat(ctx context.Context, w *waiting, next events.CallHeld) 
 
 // since is when the server stored the first ask of a round. Of a carried copy, the first that the log still holds will
 // do: no decision waits as long as that.
-func (s *Service) since(ctx context.Context, w *waiting) (*time.Time, error) {
+func (s *Service) since(ctx context.Context, w *openAsk) (*time.Time, error) {
 	switch {
 	case w.ask.Since != nil:
 		return w.ask.Since, nil

@@ -256,7 +256,7 @@ func (s *Service) sweepAsk(ctx context.Context, r *run, last events.Event, now t
 
 // carryAsk stores an open ask again before it ages out, and does not announce it: payload and signature unchanged, or
 // signed again with the votes of its round inside, which age out too.
-func (s *Service) carryAsk(ctx context.Context, w *waiting) error {
+func (s *Service) carryAsk(ctx context.Context, w *openAsk) error {
 	inside := w.ask.Quorum.With(w.votes.briefs()...)
 	if inside == nil || len(inside.Votes) == len(w.ask.Quorum.Votes) {
 		return s.carry(ctx, w.fact)
