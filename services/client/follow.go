@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,9 @@ type FollowOptions struct {
 // the last chunk is finish, or abort when it was cancelled. A run that failed has an error chunk before its finish. The
 // cursor of a chunk is where a later Follow goes on, in this process or another.
 //
+// When the message of the run turns out to be what a suspended run waited for, a finish names that one (see [Resumes]), and
+// its continuation follows, under its own run id. Cursors of both are places in one stream.
+//
 // An error ends it, ErrGap excepted: a refusal of the start (*events.Error), the end of ctx, or what the bus says.
 // Chunks of a turn that was withdrawn (step-retry) have been given before that; their step and attempt tell which.
 func (r *Run) Follow(ctx context.Context, after uint64, o *FollowOptions) iter.Seq2[events.Chunk, error] {
@@ -33,9 +37,22 @@ func (r *Run) Follow(ctx context.Context, after uint64, o *FollowOptions) iter.S
 		o = &FollowOptions{}
 	}
 	return func(yield func(events.Chunk, error) bool) {
-		f := &follower{run: r, opts: *o, yield: yield, asks: map[string]int{}, counts: map[int]int{}}
-		if err := f.follow(ctx, after); err != nil {
-			yield(events.Chunk{}, busError(err))
+		run, from := r, after
+		if after > 0 {
+			next, err := r.successor(ctx)
+			if err != nil {
+				yield(events.Chunk{}, busError(err))
+				return
+			}
+			run = cmp.Or(next, run)
+		}
+		for run != nil {
+			f := &follower{run: run, opts: *o, yield: yield, after: from, asks: map[string]int{}, counts: map[int]int{}}
+			if err := f.follow(ctx, from); err != nil {
+				yield(events.Chunk{}, busError(err))
+				return
+			}
+			run, from = f.next, f.from
 		}
 	}
 }
@@ -48,6 +65,10 @@ type follower struct {
 	asks   map[string]int // rounds of asks, by toolCallId
 	counts map[int]int    // the first attempt that counts, by step
 	shown  bool
+
+	after uint64 // cursor
+	next  *Run   // that goes on in place of the run
+	from  uint64 // cursor after which it does
 }
 
 type item struct {
@@ -120,11 +141,29 @@ func (f *follower) take(ctx context.Context, it item, notes <-chan told) (over b
 	if f.note(ch) && !f.opts.Withdrawn {
 		return false, nil
 	}
+	if err := f.run.begin(ctx, ch); err != nil {
+		return true, err
+	}
+	next, from := f.onward(&ch)
 	if !f.yield(ch, nil) {
 		return true, nil
 	}
+	f.next, f.from = next, from
 	suspended := f.opts.UntilSuspended && ch.Type == events.ChunkSuspended && f.isSuspended(ctx, ch)
 	return suspended || isEnd(ch), nil
+}
+
+// onward is the run that a chunk says goes on in place of its own, and the cursor after which it does. The continuation may
+// have begun before that chunk, so the chunk gets the cursor before both: whoever goes on there misses nothing.
+func (f *follower) onward(ch *events.Chunk) (*Run, uint64) {
+	runs := Resumes(*ch)
+	if len(runs) == 0 {
+		return nil, 0
+	}
+	next, from := f.run.goOn(runs[0])
+	from = max(from, f.after)
+	ch.Cursor = from
+	return next, from
 }
 
 // isEnd reports whether a chunk is the last of its run.

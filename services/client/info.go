@@ -44,12 +44,13 @@ type Info struct {
 	Steps int          `json:"steps"`
 	Usage events.Usage `json:"usage"`
 
-	Outcome      events.RunOutcome   `json:"outcome,omitempty"` // of an ended run, as the next five
+	Outcome      events.RunOutcome   `json:"outcome,omitempty"` // of an ended run, as the next six
 	FinishReason string              `json:"finishReason,omitempty"`
 	Limit        string              `json:"limit,omitempty"`
 	Text         string              `json:"text,omitempty"` // of the final message
 	Error        *events.Error       `json:"error,omitempty"`
 	Cancel       *events.CancelCause `json:"cancel,omitempty"`
+	Resumes      []string            `json:"resumes,omitempty"` // the runs that go on in its place
 
 	Calls []CallInfo       `json:"calls"` // of the last step
 	Asks  []events.OpenAsk `json:"asks"`  // its calls that wait
@@ -123,6 +124,7 @@ func (i *Info) addEnd(end events.Event) error {
 	at := end.Stored.UTC()
 	i.Status, i.EndedAt, i.Outcome, i.FinishReason, i.Limit = StatusEnded, &at, d.Outcome, d.FinishReason, d.Limit
 	i.Error, i.Cancel, i.Usage, i.Steps = d.Error, d.Cancel, d.Usage, max(i.Steps, d.Step)
+	i.Resumes = d.Resumes
 	if i.AgentID == "" {
 		i.AgentID, i.ThreadID, i.ResourceID = d.AgentID, d.ThreadID, d.ResourceID
 	}

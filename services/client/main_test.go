@@ -96,15 +96,27 @@ type city struct {
 
 // clerk is a model that calls tools as it is told to.
 const clerk = `{"rules":[
+	{"when":{"user":"(?s)^\\{\"calls\":\\[\\{\"toolCallId\":\"(?P<call>[^\"]+)\".*\"message\":\"(?P<city>[A-Z][a-z]+)\"\\}$","before":["*"]},
+		"say":"{\"answers\":[{\"toolCallId\":{{json .call}},\"resumeData\":{\"name\":{{json .city}}}}]}"},
+	{"when":{"user":"(?s)^\\{\"calls\":.*\"message\":\"cities (?P<call>\\S+) (?P<city>\\w+)\"\\}$","before":["*"]},
+		"say":"{\"answers\":[{\"toolCallId\":{{json .call}},\"resumeData\":{\"name\":{{json .city}}}}]}"},
+	{"when":{"user":"^\\{\"calls\":"},"say":"{\"answers\":[]}"},
 	{"when":{"user":"^pay two$","before":["*"]},"say":"Two refunds.","calls":[
 		{"tool":"issue_refund","args":{"orderId":"1","amount":1}},{"tool":"issue_refund","args":{"orderId":"2","amount":2}}]},
 	{"when":{"user":"^pay$","before":["*"]},"calls":[{"tool":"issue_refund","args":{"orderId":"1","amount":1}}]},
+	{"when":{"user":"^two cities$","before":["*"]},"calls":[{"tool":"ask_city","args":{}},{"tool":"ask_city","args":{}}]},
 	{"when":{"user":"^city$","before":["*"]},"calls":[{"tool":"ask_city","args":{}}]},
 	{"when":{"user":"^fail$"},"fail":{"status":400,"message":"no"}},
 	{"say":"Done."}]}`
 
 // serve runs a planner, a gate and an executor until the test ends, and gives the gate's public key.
 func serve(t *testing.T, conn *jetstream.Conn) events.Keys {
+	t.Helper()
+	return serveWith(t, conn, func(m planner.Models) planner.Models { return m })
+}
+
+// serveWith is serve with models that wrap those of the test.
+func serveWith(t *testing.T, conn *jetstream.Conn, wrap func(planner.Models) planner.Models) events.Keys {
 	t.Helper()
 	key, err := jetstream.NewKey()
 	if err != nil {
@@ -121,7 +133,7 @@ func serve(t *testing.T, conn *jetstream.Conn) events.Keys {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := planner.New(conn, planner.Config{Models: known, Log: testLog(t)})
+	plan, err := planner.New(conn, planner.Config{Models: wrap(known), Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +154,7 @@ func serve(t *testing.T, conn *jetstream.Conn) events.Keys {
 	}
 	apply(t, conn, &agent.Agent{ID: "support", Model: "scripted/support", Tools: all})
 	apply(t, conn, &agent.Agent{ID: "clerk", Model: "scripted/clerk", Tools: all})
+	apply(t, conn, &agent.Agent{ID: "talker", Model: "scripted/clerk", Tools: all, AutoResumeSuspendedTools: true})
 	background(t, plan.Run, gate.Run, exec.Run)
 	return keys
 }

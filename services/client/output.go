@@ -31,6 +31,10 @@ type Output struct {
 	ResumeSchema   string              `json:"resumeSchema,omitempty"`   // its JSON Schema, as text
 	Asks           []events.AskPayload `json:"asks"`                     // every pending call, in call order
 
+	// Resumed are the runs that the message let go on, when it was what their tools waited for. The output is that of the
+	// first of them.
+	Resumed []string `json:"resumed,omitempty"`
+
 	Error  *events.Error `json:"error,omitempty"` // of a run that failed
 	Cursor uint64        `json:"cursor"`          // of the last chunk: where a Follow goes on
 }
@@ -62,6 +66,7 @@ type Fold struct {
 	drafts  map[int]map[int]*draft // by step and attempt
 	results map[string]events.ToolResultPayload
 	asks    map[string]events.AskPayload
+	began   bool // the run's beginning has been seen
 }
 
 // draft is what one attempt of a turn has said.
@@ -84,10 +89,17 @@ func newFold(run string) *Fold {
 // Fold begins an output of the run, for callers who follow it themselves.
 func (r *Run) Fold() *Fold { return newFold(r.ID) }
 
-// Add takes the next chunk. Chunks are taken in order, from the beginning of the run.
+// Add takes the next chunk. Chunks are taken in order, from the beginning of the run. When another run goes on in its place,
+// the output is that of the other from then on.
 func (f *Fold) Add(ch events.Chunk) {
+	if runs := Resumes(ch); len(runs) > 0 {
+		*f = *newFold(runs[0]) // of which the continuation is to come
+		f.out.Resumed = runs
+	}
 	f.out.Cursor = ch.Cursor
 	switch ch.Type {
+	case events.ChunkStart:
+		f.began = true
 	case events.ChunkTextDelta:
 		withPayload(ch, func(p events.TextPayload) { f.draft(ch).text.WriteString(p.Text) })
 	case events.ChunkReasoningDelta:
@@ -108,6 +120,9 @@ func (f *Fold) Add(ch events.Chunk) {
 		})
 	case events.ChunkFinish:
 		withPayload(ch, func(p events.FinishPayload) {
+			if len(p.Metadata.Resumes) > 0 {
+				return
+			}
 			f.out.FinishReason, f.out.Limit, f.out.Usage = p.StepResult.Reason, p.StepResult.Limit, p.Output.Usage
 		})
 	case events.ChunkAbort:
@@ -180,7 +195,7 @@ func (f *Fold) finishStep(p events.FinishPayload) {
 		StepType: "tool-result", Step: n, Text: d.text.String(), ReasoningText: d.reasoning.String(),
 		ToolCalls: p.Output.ToolCalls, ToolResults: []events.ToolResultPayload{}, FinishReason: p.StepResult.Reason,
 	}
-	if n <= 1 {
+	if n <= 1 || f.began && len(f.out.Steps) == 0 { // a step before may have looked for answers only
 		s.StepType = "initial"
 	}
 	if p.Output.Text != "" {

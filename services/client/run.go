@@ -76,6 +76,7 @@ type Run struct {
 	chosen    bool                // the caller chose the id, so another run may have it
 	tape      atomic.Pointer[tape]
 	suspended atomic.Uint64 // cursor of the last suspension that a caller was told of
+	after     successors
 }
 
 // Run is the run of an id, started by whomever.
@@ -138,6 +139,9 @@ func (c *Client) Generate(ctx context.Context, req Request) (*Output, error) {
 // finish reason is "suspended" and Asks are the calls that wait. After a decision Wait goes on to the next of these.
 // The output covers the whole run.
 //
+// When the message of the run is what a suspended run waited for (see [Request].AutoResumeSuspendedTools), that one is
+// waited for, and the output is that of the whole of it.
+//
 // A run that failed gives its output and its error, of type *events.Error.
 func (r *Run) Wait(ctx context.Context) (*Output, error) {
 	f := newFold(r.ID)
@@ -148,6 +152,9 @@ func (r *Run) Wait(ctx context.Context) (*Output, error) {
 		if err != nil {
 			return nil, err
 		}
+		if runs := Resumes(ch); len(runs) > 0 {
+			return r.waitFor(ctx, runs)
+		}
 		f.Add(ch)
 	}
 	out := f.Output()
@@ -155,6 +162,16 @@ func (r *Run) Wait(ctx context.Context) (*Output, error) {
 		return out, out.Error
 	}
 	return out, nil
+}
+
+// waitFor waits for the run that goes on in place of this one.
+func (r *Run) waitFor(ctx context.Context, runs []string) (*Output, error) {
+	next, _ := r.goOn(runs[0])
+	out, err := next.Wait(ctx)
+	if out != nil {
+		out.Resumed = runs
+	}
+	return out, err
 }
 
 // errAnother says that the run of this id is another one: its refusal is on its way.

@@ -21,20 +21,27 @@ call waits for a person, you are asked at a terminal: approve it, decline it wit
 leave it. Without a terminal the command ends with exit code 3 and says how to decide; the run waits, and goes on
 whichever way it is decided. It also goes on when this command is stopped.
 
+With --auto-resume, or when the agent says so (autoResumeSuspendedTools), the prompt may be what a tool of an earlier run of
+the same --thread and --resource waits for: then that run goes on with it and is watched, and no other begins. The earlier
+run must have allowed it too. Approvals are never given that way.
+
 JSON: the output of the run: {"runId", "text", "finishReason", "usage", "steps", "toolCalls", "toolResults", "asks",
-"suspendPayload", "resumeSchema", "error", "limit", "cursor"}. finishReason is suspended when a call waits; then asks has
-every call that does. With --detach: {"runId"}.`
+"suspendPayload", "resumeSchema", "resumed", "error", "limit", "cursor"}. finishReason is suspended when a call waits; then
+asks has every call that does. resumed are the runs that the prompt let go on: then the output is that of the first of them.
+With --detach: {"runId"}.`
 
 const runExample = `  weir run support "Refund order 1042"
   weir run support "Refund order 1042" -o json | jq .text
   cat letter.txt | weir run support -                        the prompt from the standard input
   weir run support "Where is order 7?" --thread t-9 --resource bob
+  weir run support "Rome, please" --thread t-9 --auto-resume  answer what a tool asked in that thread, if it did
   weir run support "Refund order 1042" --detach              print the run's id and return
   weir run support "Refund order 1042" --require-approval    every call waits for a person`
 
 // runFlags are those of weir run.
 type runFlags struct {
 	detach, requireApproval         bool
+	autoResume                      *bool
 	thread, resource, runID, model  string
 	contextJSON, instructions, tool string
 	maxSteps                        int
@@ -42,10 +49,14 @@ type runFlags struct {
 
 func newRunCommand(a *app) *cobra.Command {
 	var f runFlags
+	var autoResume bool
 	cmd := &cobra.Command{
 		Use: "run AGENT PROMPT", Short: "Start a run and watch it", Long: runHelp, Example: runExample,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("auto-resume") {
+				f.autoResume = &autoResume
+			}
 			req, err := f.request(a, args[0], strings.Join(args[1:], " "))
 			if err != nil {
 				return err
@@ -60,6 +71,7 @@ func newRunCommand(a *app) *cobra.Command {
 	set.StringVar(&f.runID, "run-id", "", "id of the run; the same request with the same id is the same run")
 	set.StringVar(&f.contextJSON, "context-json", "", "request context, a JSON object: for rules and tools, not for the model")
 	set.BoolVar(&f.requireApproval, "require-approval", false, "every call waits for a person")
+	set.BoolVar(&autoResume, "auto-resume", false, "the prompt may answer what suspended tools of the thread wait for; default as the agent says")
 	set.StringVar(&f.model, "model", "", "model in place of the agent's")
 	set.StringVar(&f.instructions, "instructions", "", "instructions in place of the agent's")
 	set.StringVar(&f.tool, "tool-choice", "", "auto, none, required or tool:<key>")
@@ -81,7 +93,10 @@ func (f runFlags) request(a *app, agent, prompt string) (client.Request, error) 
 	}
 	req := client.Request{
 		Agent: agent, Prompt: prompt, RunID: f.runID, ThreadID: f.thread, ResourceID: f.resource,
-		Model: f.model, ToolChoice: f.tool,
+		Model: f.model, ToolChoice: f.tool, AutoResumeSuspendedTools: f.autoResume,
+	}
+	if f.autoResume != nil && *f.autoResume && f.thread == "" {
+		return req, usagef("--auto-resume needs --thread: only tools of the same thread can be answered")
 	}
 	if f.contextJSON != "" {
 		var object map[string]json.RawMessage
@@ -119,6 +134,16 @@ func (a *app) runAgent(ctx context.Context, req client.Request, detach bool) err
 	return a.attend(ctx, c, a.screen(run))
 }
 
+// wholeOf is the output of the whole run that a prompt let go on, of which only the continuation was watched.
+func wholeOf(ctx context.Context, c *client.Client, seen *client.Output) (*client.Output, error) {
+	out, err := c.Run(seen.RunID).Wait(ctx)
+	if out == nil {
+		return nil, err
+	}
+	out.Resumed = seen.Resumed
+	return out, nil
+}
+
 // attend shows a run to its end, and asks the person at the terminal when it is suspended.
 func (a *app) attend(ctx context.Context, c *client.Client, s *screen) error {
 	s.asks = a.interactive()
@@ -128,6 +153,11 @@ func (a *app) attend(ctx context.Context, c *client.Client, s *screen) error {
 			return err
 		}
 		if a.json {
+			if len(out.Resumed) > 0 { // all of the run that went on
+				if out, err = wholeOf(ctx, c, out); err != nil {
+					return a.lost(s.run, err)
+				}
+			}
 			if err := writeJSON(a.out, out); err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,9 +98,9 @@ func newRunsInfoCommand(a *app) *cobra.Command {
 		Long: `Look at a run: what it is doing or how it ended, the calls of its last step, and what waits for people.
 
 JSON: {"runId", "rootRunId", "agentId", "threadId", "resourceId", "requester", "status", "startedAt", "endedAt", "steps",
-"usage", "outcome", "finishReason", "limit", "text", "error", "cancel", "calls": [{"toolCallId", "toolName", "state",
+"usage", "outcome", "finishReason", "limit", "text", "error", "cancel", "resumes", "calls": [{"toolCallId", "toolName", "state",
 "round", "outcome"}], "asks": [the asks that wait]}. status is running, suspended or ended; a call's state is open, held,
-released, running or finished.`,
+released, running or finished. resumes are the runs that go on in its place, when its message was what they waited for.`,
 		Example: `  weir runs info order-1042
   weir runs info order-1042 -o json | jq -r '.asks[].toolCallId'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -141,6 +142,7 @@ func (a *app) printInfo(w io.Writer, r client.Info) {
 		{"limit", r.Limit},
 		{"error", failed},
 		{"cancelled", cancelled},
+		{"resumes", strings.Join(r.Resumes, " ")},
 		{"steps", strconv.Itoa(r.Steps)},
 		{"tokens", strconv.Itoa(r.Usage.TotalTokens)},
 		{"started", a.when(r.StartedAt)},

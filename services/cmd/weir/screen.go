@@ -76,6 +76,10 @@ func (s *screen) show(ch events.Chunk) {
 		payload(ch, func(p events.WarningPayload) { s.note("! %s", oneLine(p.Message)) })
 	case events.ChunkAbort:
 		s.note("the run was cancelled")
+	case events.ChunkFinish:
+		for _, run := range client.Resumes(ch) {
+			s.note("run %s goes on: this is what it waited for", run)
+		}
 	default: // pieces that people need not see
 	}
 }

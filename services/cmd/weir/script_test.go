@@ -239,6 +239,9 @@ func (s *story) compare(what string, want []string, got string) {
 
 // storyClerk is a model that calls tools as it is told to.
 const storyClerk = `{"rules":[
+	{"when":{"user":"(?s)^\\{\"calls\":\\[\\{\"toolCallId\":\"(?P<call>[^\"]+)\".*\"message\":\"(?P<city>[A-Z][a-z]+)\"\\}$","before":["*"]},
+		"say":"{\"answers\":[{\"toolCallId\":{{json .call}},\"resumeData\":{\"name\":{{json .city}}}}]}"},
+	{"when":{"user":"^\\{\"calls\":"},"say":"{\"answers\":[]}"},
 	{"when":{"user":"^pay two$","before":["*"]},"calls":[
 		{"tool":"issue_refund","args":{"orderId":"1","amount":1}},{"tool":"issue_refund","args":{"orderId":"2","amount":2}}]},
 	{"when":{"user":"^city$","before":["*"]},"calls":[{"tool":"ask_city","args":{}}]},
