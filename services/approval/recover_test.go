@@ -383,10 +383,10 @@ func refusal(w *sim.World, call events.CallID, id string) events.DecisionRefused
 	return d
 }
 
-// TestB9_11DeclineAfterTheClaimAgedOut declines a call that suspended itself so long ago that the log has forgotten its start:
+// TestB9_11_B10_10DeclineAfterTheClaimAgedOut declines a call that suspended itself so long ago that the log has forgotten its start:
 // it has started all the same. In real time, because servers judge the age of messages by a clock that no bubble has.
 // (B8.24, B9.11)
-func TestB9_11DeclineAfterTheClaimAgedOut(t *testing.T) {
+func TestB9_11_B10_10DeclineAfterTheClaimAgedOut(t *testing.T) {
 	t.Parallel()
 	const retention = 6 * time.Second
 	w := sim.New(t, scripted(sim.Options{

@@ -361,7 +361,7 @@ func TestFailedRunGivesItsError(t *testing.T) {
 	}
 }
 
-func TestB10_1SuspendedRunsArePagedAndFiltered(t *testing.T) {
+func TestB10_1To3_B10_12SuspendedRunsArePagedAndFiltered(t *testing.T) {
 	t.Parallel()
 	conn := start(t)
 	serve(t, conn)
@@ -417,7 +417,17 @@ func TestB10_1SuspendedRunsArePagedAndFiltered(t *testing.T) {
 	if err != nil || page.Total != 3 || !page.Runs[0].ToolCalls[0].RequiresApproval {
 		t.Errorf("page = %+v, %v", page, err)
 	}
-	asks, total, err := c.Asks(t.Context(), client.Filter{PerPage: 2})
+	call := page.Runs[0].ToolCalls[0]
+	if string(call.Args) != `{"amount":1,"orderId":"1"}` || call.Ask.Fingerprint == "" || len(call.SuspendPayload) != 0 || page.Runs[0].ResourceID != "r>" {
+		t.Errorf("the held call is listed as %+v", call)
+	}
+	held(t, c, "city")
+	asked, err := c.Suspended(t.Context(), client.Filter{Kind: events.AskSuspended})
+	if err != nil || len(asked.Runs) != 1 || asked.Runs[0].ToolCalls[0].RequiresApproval ||
+		string(asked.Runs[0].ToolCalls[0].SuspendPayload) != `{"question":"Which city?"}` || asked.Runs[0].ToolCalls[0].ResumeSchema == "" {
+		t.Errorf("the suspended call is listed as %+v, %v", asked, err)
+	}
+	asks, total, err := c.Asks(t.Context(), client.Filter{PerPage: 2, Kind: events.AskApproval})
 	if err != nil || total != 3 || len(asks) != 2 || asks[0].RunID != ids[2] {
 		t.Errorf("asks = %+v of %d, %v", asks, total, err)
 	}

@@ -13,9 +13,9 @@ import (
 
 var suspended = flag.Int("weir.suspended", 1000, "how many runs are suspended when everything is killed")
 
-// TestKillEverythingWhileSuspended kills the NATS server and all services while runs wait for people. When all is
+// TestB10_6KillEverythingWhileSuspended kills the NATS server and all services while runs wait for people. When all is
 // started again on the same files, the runs are listed page by page, and each is decided and ends as it should.
-func TestKillEverythingWhileSuspended(t *testing.T) {
+func TestB10_6KillEverythingWhileSuspended(t *testing.T) {
 	f := startFleet(t, 1)
 	runs := make([]string, *suspended)
 	var asking sync.WaitGroup
