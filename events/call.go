@@ -139,8 +139,9 @@ type CallFinished struct {
 	Result      json.RawMessage `json:"result,omitempty"` // ok, invalid, responded, blocked with an output
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
 	Error       *ToolError      `json:"error,omitempty"`
-	Active      Duration        `json:"active,omitempty"` // time that the handler took
-	Reason      string          `json:"reason,omitempty"` // declined: the person's; blocked: which check
+	Active      Duration        `json:"active,omitempty"`    // time that the handler took
+	Reason      string          `json:"reason,omitempty"`    // declined: the person's; blocked: which check
+	BlockedBy   *AskReason      `json:"blockedBy,omitempty"` // the rule
 	Principal   string          `json:"principal,omitempty"`
 	GrantID     string          `json:"grantId,omitempty"`
 	Cancel      *CancelCause    `json:"cancel,omitempty"`

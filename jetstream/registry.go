@@ -135,6 +135,12 @@ func (c *Conn) ListNamed(ctx context.Context, kind string) (map[string][]byte, e
 	return all, nil
 }
 
+// HearNamed calls f when somebody writes a definition of a kind. It is a hint: what is heard may not be stored yet, may
+// never be, and what is written while the connection is lost is not heard.
+func (c *Conn) HearNamed(ctx context.Context, kind string, f func()) (stop func(), err error) {
+	return c.listen(ctx, c.bucket(events.BucketRegistry).prefix+kind+".*", func(*nats.Msg) { f() })
+}
+
 // inParallel calls f for 0 to n-1, so many at once, and returns one of the errors.
 func inParallel(n, atOnce int, f func(int) error) error {
 	var (

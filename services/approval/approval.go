@@ -136,6 +136,7 @@ func (s *Service) Run(ctx context.Context) error {
 		func(ctx context.Context) error {
 			return s.conn.KeepTelling(ctx, func(ctx context.Context) events.Live { return s.live(ctx, since) })
 		},
+		s.hearRules,
 		s.conn.Consume(events.StreamRuns, Name, jetstream.Handler{
 			Handle: s.onFact, Abandon: s.abandonFact, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency, Batch: 256,
 		}),

@@ -72,6 +72,7 @@ func blockedBy(r rule.Reason) func(*events.CallFinished) {
 	return func(d *events.CallFinished) {
 		d.Reason = "rule " + r.Set + "/" + r.Rule
 		d.Error = &events.ToolError{Name: "blocked", Message: text}
+		d.BlockedBy = new(judge.Reason(r))
 	}
 }
 

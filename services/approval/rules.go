@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// ruleAge is how long read rule sets are used before they are read again: a changed rule applies within this time.
+	// ruleAge is how long read rule sets are used before they are read again: a changed rule applies within this time, and
+	// usually at once, because changes are heard.
 	ruleAge = 500 * time.Millisecond
 	// matchAge is how long rules count as matched against tools and agents, which come and go.
 	matchAge = 30 * time.Second
@@ -49,6 +50,25 @@ func (b *ruleBook) keep(v *judge.Rules, read time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.view, b.read = v, read
+}
+
+// forget lets the next call read the rules again.
+func (b *ruleBook) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.view = nil
+}
+
+// hearRules waits for changes of the rules until ctx ends. Without the right to hear them, they are ruleAge old.
+func (s *Service) hearRules(ctx context.Context) error {
+	stop, err := s.conn.HearNamed(ctx, events.RegistryRule, s.rules.forget)
+	if err != nil {
+		s.log.WarnContext(ctx, "changes of rules are not heard", "error", err)
+		return nil
+	}
+	<-ctx.Done()
+	stop()
+	return nil
 }
 
 // rulesNow are the rule sets in force and their digest. An error means that nothing may be let through.

@@ -19,6 +19,7 @@ var commands = []row{
 	{groupServe, newServeCommand},
 	{groupServe, newStreamCommand},
 	{groupServe, newApplyCommand},
+	{groupServe, newRulesCommand},
 	{groupServe, newKeysCommand},
 	{groupServe, newDoctorCommand},
 	{groupOther, newDemoCommand},

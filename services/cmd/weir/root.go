@@ -84,7 +84,10 @@ func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use: "weir", Short: "Agents' tool calls over NATS JetStream, with human approval", Long: rootHelp, Example: rootExample,
 		SilenceErrors: true, SilenceUsage: true, // finish prints errors, once
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cmd.ValidateRequiredFlags(); err != nil { // cobra looks at them later only, when it is no usage error
+				return err
+			}
 			a.started = true
 			return a.readEnvironment(a.lookup)
 		},

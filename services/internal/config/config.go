@@ -16,7 +16,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -80,14 +79,7 @@ type HTTP struct {
 
 // Load reads a file. The error is an [*Error], unless the file cannot be read at all.
 func Load(path string, lookup Lookup) (*File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("read configuration: %s has %d bytes, at most %d are read", path, info.Size(), maxFile)
-	}
-	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	data, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}

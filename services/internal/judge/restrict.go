@@ -35,7 +35,7 @@ func (r *Rules) Restrict(a *events.CallHeld, j rule.Judgement, d Deadline) {
 		onExpiry = stricter(onExpiry, h.OnExpiry)
 		a.Remind = events.Duration(shortest(time.Duration(a.Remind), time.Duration(h.Remind)))
 	}
-	a.OnExpiry = cmp.Or(onExpiry, a.OnExpiry)
+	a.OnExpiry = cmp.Or(onExpiry, a.OnExpiry, events.OnExpiryDecline)
 	if need > 1 && (a.Takes(events.Approve) || a.Takes(events.Retry)) { // one person decides what else it takes
 		a.Quorum = &events.Quorum{Need: need}
 	}
