@@ -322,3 +322,20 @@ func (c *Conn) listeners(ctx context.Context) ([]Drift, error) {
 	}
 	return drifts, err
 }
+
+// ConsumerCount is how many consumers the namespace's streams have. It does not grow with runs: a waiting run has none.
+func (c *Conn) ConsumerCount(ctx context.Context) (int, error) {
+	count := 0
+	for _, store := range Topology(c.ns, Settings{}).Stores {
+		var info struct {
+			State struct {
+				Consumers int `json:"consumer_count"`
+			} `json:"state"`
+		}
+		if err := c.call(ctx, "STREAM.INFO."+store.Config.Name, nil, &info); err != nil {
+			return 0, fmt.Errorf("count consumers of %s: %w", store.Name, err)
+		}
+		count += info.State.Consumers
+	}
+	return count, nil
+}

@@ -70,7 +70,7 @@ func (s *Service) each(ctx context.Context, b jetstream.Backlog, filters []strin
 		if fact.Carried {
 			continue
 		}
-		if err := f(fact); err != nil {
+		if err := f(fact); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "runId", fact.Place.Run, "kind", string(fact.Place.Kind), "error", err)
 		}
 	}
@@ -197,7 +197,7 @@ func (s *Service) sweepSuspended(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.sweepEntry(ctx, snap, now); err != nil {
+		if err := s.sweepEntry(ctx, snap, now); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "runId", snap.RunID, "error", err)
 		}
 	}
@@ -301,7 +301,7 @@ func (s *Service) sweepGrants(ctx context.Context) error {
 		if !g.InForce(now) {
 			continue
 		}
-		if err := s.carryUse(ctx, g.ID, now); err != nil {
+		if err := s.carryUse(ctx, g.ID, now); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "grantId", g.ID, "error", err)
 		}
 	}
@@ -335,7 +335,7 @@ func (s *Service) sweepAsks(ctx context.Context) error {
 		if err != nil || ctx.Err() != nil {
 			continue
 		}
-		if err := s.sweepHeld(ctx, p, now); err != nil {
+		if err := s.sweepHeld(ctx, p, now); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "runId", p.Run, "error", err)
 		}
 	}

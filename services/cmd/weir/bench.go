@@ -59,13 +59,16 @@ func newBenchCommand(a *app) *cobra.Command {
 	var sync string
 	var p profiles
 	cmd := &cobra.Command{
-		Use: "bench w1|w2", Short: "Measure what a run costs", Args: cobra.ExactArgs(1),
-		ValidArgs: slices.Sorted(maps.Keys(workloads)),
+		Use: "bench w1|w2|w2h", Short: "Measure what a run costs", Args: cobra.ExactArgs(1),
+		ValidArgs: append(slices.Sorted(maps.Keys(workloads)), workloadHold),
 		Long: `Measure what a run costs when model and tool cost nothing: all services, the driver and an embedded NATS server in this
 process, files in an empty folder, signatures and chunks as in production.
 
 w1  start, a tool call, final text
 w2  start, a held tool call, approval, final text
+w2h runs that are held, as many as --runs says, in threads of ten: what they cost while they wait, how long it takes to
+    list a thread, to find one, to decide one, and to decide one after everything was restarted. The NATS server is a
+    process of its own here, so that its memory stands apart
 
 Each final text is checked. A warm-up comes first and does not count. Latency is best measured with --concurrency 1 and at
 least 1,000 runs, throughput and processor time with 64.
@@ -74,7 +77,10 @@ With --server or --context that server is used, in the namespace bench, and its 
 
 JSON: {"workload", "runs", "concurrency", "sync", "p50_ms", "p99_ms", "suspended_p50_ms", "suspended_p99_ms",
 "decided_p50_ms", "decided_p99_ms", "per_second", "cores_got", "cpu_s_per_1k", "rss_mb", "counted", "appends_per_run",
-"inbox_per_run", "chunks_per_run", "cores", "loadavg_before", "loadavg_after", "versions"}.`,
+"inbox_per_run", "chunks_per_run", "cores", "loadavg_before", "loadavg_after", "versions"}. Of w2h: {"workload", "held",
+"threads", "sync", "suspends_per_s", "services_rss_mb", "services_heap_kb_run", "broker_rss_mb", "broker_kb_run",
+"bytes_per_run", "snapshot_bytes", "list_p50_ms", "list_max_ms", "listed", "lookup_p50_ms", "decided_while_held_p50_ms",
+"restart_to_decided_ms", "goroutines", "consumers", "cores", "loadavg_before", "loadavg_after", "versions"}.`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.workload, o.log = args[0], a.logger(slog.LevelWarn)
 			if cmd.Flags().Changed("server") || cmd.Flags().Changed("context") { // never one that is only in the environment
@@ -82,6 +88,13 @@ JSON: {"workload", "runs", "concurrency", "sync", "p50_ms", "p99_ms", "suspended
 			}
 			if o.sync, err = embedded.ParseSync(sync); err != nil {
 				return usagef("--sync: %v", err)
+			}
+			if o.workload == workloadHold {
+				result, err := hold(cmd.Context(), o, a.err)
+				if err != nil {
+					return err
+				}
+				return a.print(result, result.print)
 			}
 			result, err := p.around(func() (*benchResult, error) { return bench(cmd.Context(), o) })
 			if err != nil {
@@ -99,6 +112,7 @@ JSON: {"workload", "runs", "concurrency", "sync", "p50_ms", "p99_ms", "suspended
 	for _, name := range []string{"cpuprofile", "memprofile"} {
 		_ = cmd.Flags().MarkHidden(name) // it is there: it was added above
 	}
+	cmd.AddCommand(newBrokerCommand(a))
 	return cmd
 }
 
@@ -143,7 +157,7 @@ type benchOptions struct {
 
 func (o benchOptions) validate() error {
 	if _, ok := workloads[o.workload]; !ok {
-		return usagef("there is no workload %q: use %s", o.workload, strings.Join(slices.Sorted(maps.Keys(workloads)), ", "))
+		return usagef("there is no workload %q: use %s or %s", o.workload, strings.Join(slices.Sorted(maps.Keys(workloads)), ", "), workloadHold)
 	}
 	if o.runs < 1 || o.concurrency < 1 {
 		return usagef("%d runs, %d at once: both must be at least 1", o.runs, o.concurrency)
