@@ -229,7 +229,7 @@ func decisionIn(e events.Event) (*provenDecision, decided, error) {
 		return &provenDecision{
 				Fact: events.KindVote, ToolCallID: v.ToolCallID, Decision: v.Decision, Principal: v.Principal, At: v.At,
 			}, decided{
-				principal: v.Principal, eventID: v.EventID, toolCallID: v.ToolCallID, decision: v.Decision, signed: v.Signed,
+				principal: v.Principal, authType: v.AuthType, eventID: v.EventID, toolCallID: v.ToolCallID, decision: v.Decision, signed: v.Signed,
 			}, err
 	case events.KindRefused:
 		d, err := events.Data[events.DecisionRefused](e)

@@ -50,7 +50,7 @@ func (a *app) decideAll(ctx context.Context, c *client.Client, asks []events.Ask
 }
 
 func (a *app) decideOne(ctx context.Context, c *client.Client, ask events.AskPayload) error {
-	_, _ = fmt.Fprintf(a.out, "\n%s\n  %s\n", askLine(ask), short(compact(ask.Args), 200))
+	_, _ = fmt.Fprintf(a.out, "\n%s\n  %s\n", askLine(ask), argsLine(ask.Args))
 	for {
 		_, _ = fmt.Fprintf(a.out, "%s", question(ask))
 		line, err := a.readLine(ctx)
@@ -169,15 +169,14 @@ func (a *app) details(ask events.AskPayload) {
 		{"reason", oneLine(ask.Ask.Reason)},
 		{"expires", a.when(ask.Ask.ExpiresAt)},
 		{"fingerprint", ask.Ask.Fingerprint},
-		{"preview", compact(ask.Ask.Preview)},
 	})
-	_, _ = fmt.Fprintf(a.out, "arguments\n%s\n", indented(ask.Args))
-	if len(ask.SuspendPayload) > 0 {
-		_, _ = fmt.Fprintf(a.out, "asks\n%s\n", indented(ask.SuspendPayload))
+	p := parts{w: a.out}
+	p.json("arguments", ask.Args)
+	p.json("asks", ask.SuspendPayload)
+	if ask.Ask.Kind != events.AskApproval {
+		p.json("takes data of this schema", json.RawMessage(ask.ResumeSchema))
 	}
-	if ask.ResumeSchema != "" && ask.Ask.Kind != events.AskApproval {
-		_, _ = fmt.Fprintf(a.out, "takes\n%s\n", indented(json.RawMessage(ask.ResumeSchema)))
-	}
+	p.preview(ask.Ask.Preview)
 }
 
 // readLine reads what a person types. The end of the input leaves things as they are.

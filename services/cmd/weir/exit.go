@@ -110,14 +110,19 @@ func (a *app) finish(err error) int {
 
 // printErrorJSON prints an error in the only shape that errors have.
 func (a *app) printErrorJSON(err error, code int) {
-	e, ok := errors.AsType[*events.Error](err)
-	if !ok {
-		e = &events.Error{Code: events.CodeInternal, Message: err.Error()}
-		if code == exitUsage {
-			e.Code = events.CodeInvalidRequest
-		}
+	e := a.shownError(err)
+	if e.Code == events.CodeInternal && code == exitUsage {
+		e.Code = events.CodeInvalidRequest
 	}
 	_ = writeJSON(a.err, e) // nobody is left to tell
+}
+
+// shownError is an error in that shape.
+func (a *app) shownError(err error) *events.Error {
+	if e, ok := errors.AsType[*events.Error](err); ok {
+		return e
+	}
+	return &events.Error{Code: events.CodeInternal, Message: err.Error()}
 }
 
 // untold are the issues of an error that its message does not list itself.

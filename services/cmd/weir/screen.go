@@ -180,7 +180,7 @@ func (a *app) tellHow(out *client.Output) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "run %s is suspended:\n", out.RunID)
 	for _, ask := range out.Asks {
-		fmt.Fprintf(&b, "  %s\n    %s\n", askLine(ask), short(compact(ask.Args), 200))
+		fmt.Fprintf(&b, "  %s\n    %s\n", askLine(ask), argsLine(ask.Args))
 		for _, how := range decideBy[ask.Ask.Kind] {
 			fmt.Fprintf(&b, "    weir approvals "+how+"\n", ask.Ask.ToolCallID)
 		}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,6 +34,9 @@ import (
 //	2> …          a line on the standard error
 //	! 3           the exit code, when it is not 0
 //	# …           a remark
+//	= NAME=…      a variable of the environment, from here on
+//
+// A file rules.json is a set of rules that is in force from the beginning; those of weir apply take a moment.
 //
 // In what is seen, … stands for any text of a line, and a line that is only … for any number of lines. Every story has a
 // NATS server and services of its own, with the agents support and clerk.
@@ -63,6 +67,7 @@ func TestStories(t *testing.T) {
 type command struct {
 	line          int
 	args          []string
+	env           map[string]string // that is set before it
 	typed         []string
 	out, err      []string
 	code          int
@@ -78,11 +83,11 @@ type story struct {
 
 func newStory(t *testing.T, path, text string) *story {
 	t.Helper()
-	url, gate := startStoryServer(t)
+	sections, lines := sectionsOf(text)
+	url, gate := startStoryServer(t, sections["rules.json"])
 	s := &story{t: t, path: path, env: map[string]string{
 		"NATS_URL": url, "WEIR_PRINCIPAL": "alice", "XDG_CONFIG_HOME": t.TempDir(),
 	}}
-	sections, lines := sectionsOf(text)
 	work := t.TempDir()
 	for name, content := range sections {
 		if name == "story" {
@@ -119,7 +124,7 @@ func sectionsOf(text string) (sections map[string]string, lines map[string]int) 
 }
 
 func (s *story) parse(text string, first int) {
-	n := first - 1
+	n, env := first-1, map[string]string{}
 	for line := range strings.Lines(text) {
 		n++
 		line = strings.TrimRight(line, "\n")
@@ -129,7 +134,12 @@ func (s *story) parse(text string, first int) {
 			if len(args) == 0 || args[0] != "weir" {
 				s.t.Fatalf("%s:%d: a command begins with weir", s.path, n)
 			}
-			s.commands = append(s.commands, command{line: n, args: args[1:]})
+			s.commands = append(s.commands, command{line: n, args: args[1:], env: maps.Clone(env)})
+			continue
+		}
+		if mark == "=" {
+			name, value, _ := strings.Cut(rest, "=")
+			env[name] = value
 			continue
 		}
 		if line == "" || mark == "#" {
@@ -204,6 +214,9 @@ func (s *story) play(c command) {
 		out: screenOf{Buffer: &out, terminal: c.atTheTerminal},
 		err: screenOf{Buffer: &errs, terminal: c.atTheTerminal},
 		lookup: func(name string) (string, bool) {
+			if v, ok := c.env[name]; ok {
+				return v, true
+			}
 			v, ok := s.env[name]
 			return v, ok
 		},
@@ -244,6 +257,8 @@ const storyClerk = `{"rules":[
 	{"when":{"user":"^\\{\"calls\":"},"say":"{\"answers\":[]}"},
 	{"when":{"user":"^pay two$","before":["*"]},"calls":[
 		{"tool":"issue_refund","args":{"orderId":"1","amount":1}},{"tool":"issue_refund","args":{"orderId":"2","amount":2}}]},
+	{"when":{"user":"^pay exactly$","before":["*"]},"calls":[
+		{"tool":"issue_refund","args":{"orderId":"1","amount":12345678901234567.10}}]},
 	{"when":{"user":"^city$","before":["*"]},"calls":[{"tool":"ask_city","args":{}}]},
 	{"when":{"user":"^fail$"},"fail":{"status":400,"message":"no"}},
 	{"say":"Done."}]}`
@@ -280,8 +295,9 @@ func storyTools() []agent.Tool {
 	}
 }
 
-// startStoryServer starts a server with all services, and gives its URL and the public key of its gate.
-func startStoryServer(t *testing.T) (url, gateKey string) {
+// startStoryServer starts a server with all services, which may have a set of rules, and gives its URL and the public key of
+// its gate.
+func startStoryServer(t *testing.T, rules ...string) (url, gateKey string) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -294,6 +310,11 @@ func startStoryServer(t *testing.T) (url, gateKey string) {
 	must(err)
 	t.Cleanup(func() { _ = conn.Close() })
 	must(conn.Ensure(t.Context(), jetstream.Settings{Audit: true}))
+	for i, set := range rules {
+		if set != "" {
+			must(conn.PutNamed(t.Context(), events.RegistryRule, fmt.Sprint("rules", i), []byte(set)))
+		}
+	}
 	key, err := jetstream.NewKey()
 	must(err)
 	pub, err := jetstream.ParsePublic(key.Public)
