@@ -98,12 +98,14 @@ type CallHeld struct {
 	Title             string          `json:"title,omitempty"`
 	InputSchemaDigest string          `json:"inputSchemaDigest"`
 	Effect            Effect          `json:"effect"`
-	Args              json.RawMessage `json:"args"` // the frozen bytes
+	Args              json.RawMessage `json:"args"`              // the frozen bytes; with a dataref as they may be shown
+	DataRef           string          `json:"dataref,omitempty"` // the frozen bytes as a blob, when a field of them is secret
 	Fingerprint       string          `json:"fingerprint"`
 	Reason            AskReason       `json:"reason"`
 	Rules             string          `json:"rules,omitempty"` // digest of the rule sets that judged it, all together
 	Allowed           []Decision      `json:"allowed"`
 	SuspendPayload    json.RawMessage `json:"suspendPayload,omitempty"`
+	SuspendRef        string          `json:"suspendRef,omitempty"` // of the whole payload, when a part of it is secret
 	ResumeSchema      json.RawMessage `json:"resumeSchema,omitempty"`
 	Claim             *ClaimBrief     `json:"claim,omitempty"` // in doubt
 	Approvers         []string        `json:"approvers,omitempty"`
@@ -146,6 +148,8 @@ type LastWords struct {
 }
 
 func (a CallHeld) expiry() time.Time { return a.ExpiresAt }
+
+func (a CallHeld) ref() string { return a.DataRef }
 
 // AskReason says which rule held the call.
 type AskReason struct {
@@ -233,7 +237,7 @@ type CallAnswered struct {
 	Reason      string          `json:"reason,omitempty"`
 	EventID     string          `json:"eventId,omitempty"` // of the decision
 	InboxSeq    uint64          `json:"inboxSeq,omitempty"`
-	Args        json.RawMessage `json:"args,omitempty"`   // edit: the frozen bytes
+	Args        json.RawMessage `json:"args,omitempty"`   // edit: the new arguments
 	Result      json.RawMessage `json:"result,omitempty"` // respond
 	Resume      *Resume         `json:"resume,omitempty"`
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
@@ -242,6 +246,11 @@ type CallAnswered struct {
 	Grant       *GrantTerms     `json:"grant,omitempty"`  // the approval stands for calls like this one
 	Rules       string          `json:"rules,omitempty"`
 	Signed      *Signed         `json:"signed,omitempty"`
+	// DataRef is what the decision brought as a blob, when a field of it is secret: args, result or resume data, which
+	// stand here as they may be shown.
+	DataRef string `json:"dataref,omitempty"`
 }
+
+func (a CallAnswered) ref() string { return a.DataRef }
 
 func (a CallAnswered) auth() (id, kind string) { return a.Principal, a.AuthType }

@@ -318,8 +318,8 @@ func AskChunk(a CallHeld, id string) Chunk {
 }
 
 // StepFinishChunk ends a step whose calls all have their results. Its id is derived from the step's message, so one
-// that is published again is dropped.
-func StepFinishChunk(st *State, messageID, reason string, continued bool) Chunk {
+// that is published again is dropped. Shown are the arguments of a call as people may see them.
+func StepFinishChunk(st *State, messageID, reason string, continued bool, shown func(CallState) json.RawMessage) Chunk {
 	p := FinishPayload{
 		MessageID: messageID, StepResult: StepResult{Reason: reason, IsContinued: continued},
 		Output: FinishOutput{ToolCalls: []ToolCallPayload{}, Usage: st.Counters.Usage}, Metadata: FinishMetadata{Step: st.Step},
@@ -327,7 +327,7 @@ func StepFinishChunk(st *State, messageID, reason string, continued bool) Chunk 
 	for _, c := range st.Calls {
 		p.Output.ToolCalls = append(p.Output.ToolCalls, ToolCallPayload{
 			ToolCallID: c.Planned.ToolCallID,
-			ToolName:   c.Planned.ToolName, Args: c.Args(),
+			ToolName:   c.Planned.ToolName, Args: shown(c),
 		})
 	}
 	c := NewChunk(st.RunID, ChunkStepFinish, p)

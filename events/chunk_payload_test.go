@@ -123,7 +123,7 @@ func TestChunksOfAllKinds(t *testing.T) {
 		ToolInputStartChunk("r", "r=1-1", "t"), ToolInputDeltaChunk("r", "r=1-1", "t", `{"a`), ToolInputEndChunk("r", "r=1-1"),
 		ToolCallChunk("r", "r=1-1", "t", `{"a":1}`), ToolCallChunk("r", "r=1-1", "t", `{"a":`),
 		ToolOutputChunk("r", "r=1-1", "t", json.RawMessage(`"x"`)), WarningChunk("r", "code", "text"),
-		SuspendedChunk("r", []string{"r=1-1"}), StepFinishChunk(&st, "m1", "tool-calls", true),
+		SuspendedChunk("r", []string{"r=1-1"}), StepFinishChunk(&st, "m1", "tool-calls", true, CallState.Args),
 		AskChunk(sampleHeld(), "f"), ResultChunk(sampleFinished(), nil, "f"))
 	for _, ch := range chunks {
 		header, body := EncodeChunk(chunkOrigin(), ch)

@@ -166,6 +166,9 @@ func (o *Origin) seal(e Event, row *Row, data any, subject string) (Event, error
 	if x, ok := data.(interface{ expiry() time.Time }); ok {
 		e.ExpiryTime = x.expiry()
 	}
+	if x, ok := data.(interface{ ref() string }); ok {
+		e.DataRef = x.ref()
+	}
 	if x, ok := data.(interface{ auth() (id, kind string) }); ok {
 		e.AuthID, e.AuthType = x.auth()
 	}

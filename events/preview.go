@@ -76,9 +76,14 @@ func cutText(text string, most int) (cut string, truncated bool) {
 	return text[:most], true
 }
 
+// Without is the preview without values that must not be shown.
+func (p Preview) Without(h Hidden) Preview {
+	p.Text, p.JSON = h.Text(p.Text), h.JSON(p.JSON)
+	return p
+}
+
 // LastWordsOf is what an agent said in the turn that made a call; nil when it said nothing.
-func LastWordsOf(m Message) *LastWords {
-	text := m.Text()
+func LastWordsOf(text string) *LastWords {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}

@@ -125,14 +125,14 @@ func TestB8_32PreviewsAreBounded(t *testing.T) {
 
 func TestLastWords(t *testing.T) {
 	t.Parallel()
-	if w := LastWordsOf(Message{Parts: []Part{{Type: PartReasoning, Text: "hm"}, {Type: PartText, Text: " \n"}}}); w != nil {
+	if w := LastWordsOf(" \n"); w != nil {
 		t.Errorf("nothing was said: %+v", w)
 	}
-	if w := LastWordsOf(TextMessage(RoleAssistant, "I refund it.")); w == nil || *w != (LastWords{Text: "I refund it."}) {
+	if w := LastWordsOf("I refund it."); w == nil || *w != (LastWords{Text: "I refund it."}) {
 		t.Errorf("%+v", w)
 	}
 	long := strings.Repeat("x", MaxLastWords-1) + "äöü"
-	w := LastWordsOf(TextMessage(RoleAssistant, long))
+	w := LastWordsOf(long)
 	if !w.Truncated || len(w.Text) != MaxLastWords-1 || w.Size != len(long) || w.Digest != Digest([]byte(long)) {
 		t.Errorf("%d bytes, %+v", len(w.Text), w.Truncated)
 	}

@@ -76,6 +76,7 @@ type RunStarted struct {
 // Signed keeps a foreign event with its signature, verbatim.
 type Signed struct {
 	Payload string `json:"payload"`
+	DataRef string `json:"dataref,omitempty"` // the payload as a blob, when it holds a secret
 	Subject string `json:"subject"`
 	Key     string `json:"key"`
 	Sig     string `json:"sig"`

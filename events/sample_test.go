@@ -18,7 +18,7 @@ var (
 		"lookup_order": "sha256:7b20aa",
 	}}
 	sampleSigned = &Signed{
-		Payload: `{"specversion":"1.0"}`, Subject: "weir.default.in.decide.alice.r7Kq2.1-2",
+		Payload: `{"specversion":"1.0"}`, DataRef: "sha256:0d55", Subject: "weir.default.in.decide.alice.r7Kq2.1-2",
 		Key: "UAB2", Sig: "m3Zk",
 	}
 	sampleArgs = json.RawMessage(`{"amount":612.50,"orderId":"ord-1042"}`)
@@ -69,6 +69,7 @@ func sampleHeld() CallHeld {
 		Escalate:    []Stage{{At: sampleTime.Add(96 * time.Hour), To: []string{"user:carol"}, OnExpiry: OnExpiryFail}},
 		EscalatedTo: []string{"group:leads"}, LastWords: &LastWords{Text: "I refund it.", Truncated: true, Size: 4096, Digest: "sha256:0b1c"},
 		ArgsSize: len(sampleArgs), ArgsDigest: Digest(sampleArgs), Since: new(sampleTime),
+		DataRef: Digest(sampleArgs), SuspendRef: "sha256:0c44",
 		ThreadID: "thread-9", ResourceID: "user-456", AskedAt: sampleTime, ExpiresAt: sampleWeek,
 	}
 }

@@ -81,7 +81,7 @@ type DeliveryAbandoned struct {
 	RunID    string `json:"runId,omitempty"`
 	Attempts int    `json:"attempts"`
 	Reason   string `json:"reason"`
-	Payload  string `json:"payload"`           // as it came, base64 when it is not text
+	Payload  string `json:"payload"`           // as it came, base64 when it is not text; empty: the blob of the dataref is it
 	Base64   bool   `json:"base64,omitempty"`  //
 	Command  string `json:"command,omitempty"` // what resolves it
 }

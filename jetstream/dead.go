@@ -23,7 +23,7 @@ type DeadLetter struct {
 	events.DeliveryAbandoned
 	Letter  uint64 // its sequence in the stream of dead letters
 	At      time.Time
-	DataRef string              // digest of the payload as a blob, when it is too large to stand in the letter
+	DataRef string              // digest of the payload as a blob
 	Header  map[string][]string // of the message
 }
 
@@ -45,11 +45,11 @@ func (c *Conn) buryMsg(ctx context.Context, origin *events.Origin, letter events
 	return nil
 }
 
-// letterMsg makes the message of a letter. What was given up may be as large as a message can be, and then it does not
-// fit into another one.
+// letterMsg makes the message of a letter. What was given up goes to a blob: it may hold secrets, and may be as large as a
+// message can be.
 func (c *Conn) letterMsg(ctx context.Context, origin *events.Origin, letter events.DeliveryAbandoned) (*nats.Msg, error) {
 	body, ref := letter.Payload, ""
-	if len(body) > maxInline {
+	if len(body) > 0 {
 		var err error
 		if ref, err = c.PutBlob(ctx, []byte(body)); err != nil {
 			return nil, err

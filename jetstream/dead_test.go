@@ -55,6 +55,15 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
+func payloadOf(t *testing.T, c *jetstream.Conn, letter jetstream.DeadLetter) string {
+	t.Helper()
+	body, err := c.Payload(t.Context(), letter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
 // TestRedrive: a request that was given up counts again, with its signature.
 func TestRedrive(t *testing.T) {
 	t.Parallel()

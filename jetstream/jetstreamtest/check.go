@@ -20,6 +20,8 @@ type CheckOptions struct {
 	GateKeys events.Keys
 	// Effects counts, by toolCallId, what tools did outside of the log. Nil: not looked at.
 	Effects map[string]int
+	// frozen are the arguments of asks that only show them, by their digest.
+	frozen map[string][]byte
 	// Settled says that faults have stopped and the services had time: every run must have ended or wait for people.
 	Settled bool
 }
@@ -43,6 +45,7 @@ func Check(tb testing.TB, conn *jetstream.Conn, o CheckOptions) Report {
 	if err != nil {
 		tb.Fatalf("read the log: %v", err)
 	}
+	o.frozen = frozen(tb, conn, facts)
 	report, broken := Verify(facts, o)
 	if o.Settled {
 		broken = append(broken, checkSettled(tb.Context(), conn, facts)...)
@@ -51,6 +54,23 @@ func Check(tb testing.TB, conn *jetstream.Conn, o CheckOptions) Report {
 		tb.Error(b)
 	}
 	return report
+}
+
+// frozen reads the arguments that asks refer to.
+func frozen(tb testing.TB, conn *jetstream.Conn, facts []events.Event) map[string][]byte {
+	tb.Helper()
+	blobs := map[string][]byte{}
+	for _, f := range facts {
+		if f.DataRef == "" || f.Place.Kind != events.KindAsk {
+			continue
+		}
+		body, err := conn.Blob(tb.Context(), f.DataRef)
+		if err != nil {
+			tb.Errorf("I10: the arguments of %s: %v", f.Place.Subject(), err)
+		}
+		blobs[f.DataRef] = body
+	}
+	return blobs
 }
 
 func readLog(ctx context.Context, conn *jetstream.Conn) ([]events.Event, error) {
@@ -321,6 +341,9 @@ func (c *chain) checkAsk(f events.Event) {
 	}
 	c.keep(d)
 	c.asked, c.since = true, f.Stored
+	if d.DataRef != "" {
+		d.Args = c.l.o.frozen[d.DataRef]
+	}
 	c.fingerprint(d.Fingerprint, events.Frozen{
 		Round: d.Round, ToolID: d.ToolID, ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest, Args: d.Args,
 	})

@@ -14,6 +14,7 @@ type checked struct {
 	manifest events.Manifest
 	run      func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error)
 	show     *Preview
+	secrets  *events.Secrets
 	broken   error // what is wrong with the definition; such a tool does not run
 
 	input, output, suspend *events.Schema // nil: anything
@@ -41,7 +42,7 @@ func Check(t Tool) error {
 func newChecked(m events.Manifest, run func(context.Context, *Call, json.RawMessage) (json.RawMessage, error),
 	issues []events.Issue,
 ) *checked {
-	c := &checked{manifest: m, run: run}
+	c := &checked{manifest: m, run: run, secrets: events.SecretsOf(m)}
 	issues = append(issues, manifestIssues(m)...)
 	compile := func(field string, raw json.RawMessage) *events.Schema {
 		if absent(raw) {
@@ -136,7 +137,7 @@ func (c *checked) suspension(s *Suspension) error {
 
 // invalidArgs makes the result of refused arguments. Secret fields are not quoted.
 func (c *checked) invalidArgs(call *Call, args json.RawMessage, err error, started bool) error {
-	quoted := string(events.Mask(c.input, args))
+	quoted := string(c.secrets.Args(args))
 	return &InvalidError{
 		Result: events.InvalidInput(call.ToolName(), err, quoted), Started: started, message: err.Error(),
 	}

@@ -82,8 +82,9 @@ func (c *checked) preview(ctx context.Context, call *Call, args json.RawMessage)
 	if err != nil {
 		return events.Preview{}, err
 	}
+	hidden := c.secrets.Of(args)
 	if text, ok := out.(string); ok {
-		return events.TextPreview(text, events.MaxPreview), nil
+		return events.TextPreview(hidden.Text(text), events.MaxPreview), nil
 	}
 	raw, err := events.Marshal(out)
 	if err == nil {
@@ -92,7 +93,7 @@ func (c *checked) preview(ctx context.Context, call *Call, args json.RawMessage)
 	if err != nil {
 		return events.Preview{}, fmt.Errorf("the preview cannot be encoded: %w", err)
 	}
-	return events.JSONPreview(raw), nil
+	return events.JSONPreview(hidden.JSON(raw)), nil
 }
 
 // previewed turns a panic into an error.

@@ -64,12 +64,12 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 	if err != nil {
 		return err
 	}
-	words := events.LastWordsOf(data.Message)
+	said := r.said(data)
 	var held []holding
 	for i, planned := range data.Calls {
 		call := events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}
 		q := s.question(r, rules, call, planned)
-		q.words = words
+		q.said = said
 		v := s.rule(ctx, q)
 		if v.held != nil {
 			held = append(held, holding{ask: *v.held, prev: none(step)})
@@ -179,8 +179,21 @@ func (s *Service) finish(ctx context.Context, result events.Event) error {
 // no turn on it. What somebody else has put in a result's place is not shown.
 func (s *Service) show(ctx context.Context, result events.Event) {
 	if d, err := events.Data[events.CallFinished](result); err == nil {
-		s.chunk(ctx, events.ResultChunk(d, d.Args, result.ID))
+		d, args := s.secretsOf(ctx, d.RunID, d.ToolName).Finished(d, d.Args)
+		s.chunk(ctx, events.ResultChunk(d, args, result.ID))
 	}
+}
+
+// secretsOf are those of a tool of a run; when nobody knows, everything is one.
+func (s *Service) secretsOf(ctx context.Context, run, toolName string) *events.Secrets {
+	r, err := s.run(ctx, run)
+	if err != nil {
+		return events.AllSecret
+	}
+	if t := r.tools[toolName]; t != nil {
+		return t.secrets
+	}
+	return nil
 }
 
 // chunk publishes what people watch. It never fails a call: what is lost here is published again with the step's end.
@@ -203,6 +216,9 @@ func (s *Service) hold(ctx context.Context, r *run, held []holding) error {
 		return nil
 	}
 	s.preview(ctx, r, held)
+	if err := s.conceal(ctx, r, held); err != nil {
+		return err
+	}
 	asks := make([]events.CallHeld, len(held))
 	for i, h := range held {
 		asks[i] = h.ask

@@ -146,8 +146,14 @@ func (s *Service) judge(ctx context.Context, m *meeting, d jetstream.Delivery) (
 			return events.CallAnswered{}, refusal, err
 		}
 	}
+	if err := s.unmask(ctx, m); err != nil {
+		return events.CallAnswered{}, nil, err
+	}
 	a, refusal := m.judge(d.Event)
-	return a, refusal, nil
+	if refusal != nil {
+		return a, refusal, nil
+	}
+	return a, nil, s.concealAnswer(ctx, *m, &a)
 }
 
 // refuseUncounted refuses a decision for the pending ask, unless it is one that counted in the round before and is

@@ -52,7 +52,7 @@ func (s *Service) askAgain(ctx context.Context, r *run, suspend events.Event) er
 	if d.Reason == events.SuspendInDoubt {
 		inDoubt(ask, d.Claim)
 	}
-	s.keep(ctx, ask, q.call)
+	s.keep(ctx, r, ask, q.call)
 	q.restrictAgain(ctx, ask, f) // what must be approved by some is resumed by them
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: suspend}})
 }
@@ -70,7 +70,7 @@ func (s *Service) askInDoubt(ctx context.Context, r *run, claim events.Event) er
 	q.attempt = max(d.Attempt, q.attempt)
 	ask := q.ask(f, events.AskInDoubt)
 	inDoubt(ask, &events.ClaimBrief{By: d.Worker, At: claim.Stored.UTC(), Attempt: d.Attempt})
-	s.keep(ctx, ask, q.call)
+	s.keep(ctx, r, ask, q.call)
 	q.restrictAgain(ctx, ask, f)
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: claim}})
 }
@@ -168,6 +168,7 @@ func (s *Service) onLate(ctx context.Context, d jetstream.Delivery) error {
 	if err != nil {
 		return ignoreMissing(err)
 	}
+	late = s.safeLate(ctx, r, d.Event.Place.CallID(), late)
 	return s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
 		if old == nil {
 			return nil
@@ -182,6 +183,15 @@ func (s *Service) onLate(ctx context.Context, d jetstream.Delivery) error {
 		}
 		return old
 	})
+}
+
+// safeLate is a late outcome as lists may show it.
+func (s *Service) safeLate(ctx context.Context, r *run, call events.CallID, late events.OutcomeDelayed) events.OutcomeDelayed {
+	rel, err := s.lastRelease(ctx, r, call)
+	if err != nil || r.tools[rel.ToolName] == nil {
+		return events.AllSecret.Delayed(late, nil)
+	}
+	return r.tools[rel.ToolName].secrets.Delayed(late, json.RawMessage(rel.Args))
 }
 
 // abandonFact writes the fact that a delivery owed when the gate has to give it up, so that the run goes on or ends.

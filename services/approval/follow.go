@@ -64,6 +64,9 @@ type answered struct {
 }
 
 func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
+	if err := s.reveal(ctx, &a); err != nil {
+		return s.withoutSecrets(ctx, r, a, err)
+	}
 	var v ruling
 	switch {
 	case a.data.Decision == events.Edit:
@@ -167,9 +170,9 @@ func (s *Service) judgeEdit(ctx context.Context, r *run, a answered) error {
 	}
 	q := s.question(r, rules, a.call, events.CallPlanned{ToolCallID: a.ask.ToolCallID, ToolName: a.ask.ToolName})
 	q.round, q.edited, q.follows, q.attempt = a.ask.Round+1, a.data.Args, a.fact.Seq, a.ask.Attempt
-	q.words = a.ask.LastWords
 	v := s.rule(ctx, q)
 	if v.held != nil {
+		v.held.LastWords = a.ask.LastWords
 		return s.hold(ctx, r, []holding{{ask: *v.held, prev: a.fact}})
 	}
 	last, _, err := s.addRuling(ctx, a.call, a.fact, v)

@@ -24,10 +24,10 @@ type question struct {
 	run     *run
 	rules   *judge.Rules
 	judge   *rule.Evaluator
-	expires time.Duration     // of asks for which neither rule nor tool says so
-	follows uint64            // sequence of the fact that go or ask will follow
-	attempt int               // attempts to execute so far
-	words   *events.LastWords // what the agent said before the call; no rule sees it
+	expires time.Duration // of asks for which neither rule nor tool says so
+	follows uint64        // sequence of the fact that go or ask will follow
+	attempt int           // attempts to execute so far
+	said    string        // what the agent said before the call; no rule sees it
 	now     time.Time
 }
 
@@ -86,12 +86,12 @@ func (q question) freeze() (frozen, *events.CallFinished) {
 	if args == nil {
 		var err error
 		if args, err = events.ParseArgs(q.planned.Args, q.planned.Truncated); err != nil {
-			return frozen{}, q.result(events.OutcomeInvalid, invalidInput(q.planned, err))
+			return frozen{}, q.result(events.OutcomeInvalid, invalidInput(t, q.planned, err))
 		}
 	}
 	args, err := events.Normalize(t.input, args)
 	if err != nil {
-		return frozen{}, q.result(events.OutcomeInvalid, invalidInput(q.planned, err))
+		return frozen{}, q.result(events.OutcomeInvalid, invalidInput(t, q.planned, err))
 	}
 	if err := q.checkContext(t); err != nil {
 		return frozen{}, q.result(events.OutcomeInvalid, func(d *events.CallFinished) {
@@ -125,8 +125,10 @@ func unknownTool(name string, usable []string) func(*events.CallFinished) {
 	}
 }
 
-func invalidInput(c events.CallPlanned, err error) func(*events.CallFinished) {
-	return func(d *events.CallFinished) { d.Result = events.InvalidInput(c.ToolName, err, c.Args) }
+func invalidInput(t *tool, c events.CallPlanned, err error) func(*events.CallFinished) {
+	return func(d *events.CallFinished) {
+		d.Result = events.InvalidInput(c.ToolName, err, t.secrets.ArgsText(c.Args))
+	}
 }
 
 // result is the outcome of a call that ends at the gate without having started.
@@ -176,7 +178,7 @@ func (q question) release(f frozen, by events.AllowedBy) events.CallReleased {
 // hold is the question to people about these bytes.
 func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 	a := q.ask(f, events.AskApproval)
-	a.LastWords = q.words
+	a.LastWords = events.LastWordsOf(q.said)
 	a.Reason = judge.Reason(j.Reason)
 	q.restrict(a, j)
 	return a

@@ -21,12 +21,17 @@ func (s *Service) preview(ctx context.Context, r *run, held []holding) {
 			continue
 		}
 		if !t.preview.Go {
-			ask.Preview = rendered(t, *ask).Encoded()
+			ask.Preview = shown(t, *ask, rendered(t, *ask))
 		} else if ask.Kind == events.AskApproval { // later, its hosts are busy with the call, or gone
-			wg.Go(func() { ask.Preview = s.askHost(ctx, r, t, *ask).Encoded() })
+			wg.Go(func() { ask.Preview = shown(t, *ask, s.askHost(ctx, r, t, *ask)) })
 		}
 	}
 	wg.Wait()
+}
+
+// shown is a preview as an ask holds it, without what must not be shown.
+func shown(t *tool, ask events.CallHeld, p events.Preview) json.RawMessage {
+	return p.Without(t.secrets.Of(ask.Args)).Encoded()
 }
 
 func rendered(t *tool, ask events.CallHeld) events.Preview {
@@ -68,7 +73,7 @@ func (s *Service) askHost(ctx context.Context, r *run, t *tool, ask events.CallH
 // keep takes over from the last ask of a call what does not change with the round: what the agent said before it, and
 // what the tool said about the same arguments. A call that was not asked about before has its step to tell the former.
 // Both are shown only, so what cannot be read is left out.
-func (s *Service) keep(ctx context.Context, ask *events.CallHeld, call events.CallID) {
+func (s *Service) keep(ctx context.Context, r *run, ask *events.CallHeld, call events.CallID) {
 	if before, ok := s.askBefore(ctx, call); ok {
 		ask.LastWords = before.LastWords
 		if before.ArgsDigest == ask.ArgsDigest {
@@ -81,8 +86,23 @@ func (s *Service) keep(ctx context.Context, ask *events.CallHeld, call events.Ca
 		return
 	}
 	if d, err := events.Data[events.StepFinished](step); err == nil {
-		ask.LastWords = events.LastWordsOf(d.Message)
+		ask.LastWords = events.LastWordsOf(r.said(d))
 	}
+}
+
+// said is what the agent said in a turn, without the secrets of its calls.
+func (r *run) said(step events.StepFinished) string {
+	text := step.Message.Text()
+	for _, c := range step.Calls {
+		t := r.tools[c.ToolName]
+		if t == nil || !t.secrets.HidesInput() {
+			continue
+		}
+		if args, err := events.ParseArgs(c.Args, c.Truncated); err == nil {
+			text = t.secrets.Of(args).Text(text)
+		}
+	}
+	return text
 }
 
 // askBefore is the last ask of a call that a gate has written.

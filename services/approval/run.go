@@ -26,6 +26,7 @@ type tool struct {
 	input   *events.Schema
 	context *events.Schema // nil: any request context will do
 	preview *events.PreviewForm
+	secrets *events.Secrets // nil: it has none
 }
 
 // key is where the run's snapshot is kept.
@@ -115,6 +116,7 @@ func (s *Service) tool(ctx context.Context, digest string) (*tool, error) {
 			return nil, fmt.Errorf("request context schema: %w", err)
 		}
 	}
+	t.secrets = events.SecretsOf(t.Manifest)
 	if t.preview, err = events.ParsePreviewForm(t.Preview); err != nil {
 		s.log.WarnContext(ctx, "a tool's preview cannot be made", "toolId", t.ID, "error", err)
 	}

@@ -224,7 +224,7 @@ func (s *Service) advance(ctx context.Context, st *events.State, head events.Eve
 	if act.wait {
 		return nil
 	}
-	s.finishStep(ctx, st)
+	s.finishStep(ctx, st, def)
 	if act.end != nil {
 		return s.end(ctx, st, head, *act.end)
 	}

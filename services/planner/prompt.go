@@ -13,7 +13,8 @@ import (
 // prompt is a turn's request to the model, and the way back from the names that the model sees to the agent's keys.
 type prompt struct {
 	request agent.ModelRequest
-	keys    map[string]string // by the name that the model sees
+	keys    map[string]string          // by the name that the model sees
+	secrets map[string]*events.Secrets // by key
 }
 
 // promptOf builds the request of a run's next turn from its pinned definitions and its frozen options.
@@ -22,7 +23,7 @@ func promptOf(st *events.State, def *definition, model string) (prompt, *events.
 	if err := checkPairing(messages); err != nil {
 		return prompt{}, events.Errorf(events.CodeTranscriptBroken, "%v", err)
 	}
-	p := prompt{keys: map[string]string{}, request: agent.ModelRequest{
+	p := prompt{keys: map[string]string{}, secrets: def.secrets, request: agent.ModelRequest{
 		Model: model, Instructions: def.agent.Instructions,
 		ToolChoice: cmp.Or(st.Options.ToolChoice, def.agent.ToolChoice, "auto"),
 		Settings:   def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions,

@@ -90,6 +90,17 @@ func has(st *events.State, result events.Event) bool {
 type definition struct {
 	agent events.AgentDef
 	tools map[string]events.Manifest // by key
+
+	secrets map[string]*events.Secrets // by key, of tools that have some
+}
+
+// hides is what must not be shown of calls to a tool, by the key under which the agent holds it. Of a definition that
+// nobody can read that is everything.
+func (d *definition) hides(key string) *events.Secrets {
+	if d == nil {
+		return events.AllSecret
+	}
+	return d.secrets[key]
 }
 
 // definition reads what a run is pinned to.
@@ -99,7 +110,7 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 	if d, ok := s.agents.Get(id); ok {
 		return d, nil
 	}
-	d := &definition{tools: map[string]events.Manifest{}}
+	d := &definition{tools: map[string]events.Manifest{}, secrets: map[string]*events.Secrets{}}
 	if err := s.read(ctx, pins.Agent, &d.agent); err != nil {
 		return nil, fmt.Errorf("agent %s: %w", st.AgentID, err)
 	}
@@ -109,6 +120,9 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 			return nil, fmt.Errorf("tool %s: %w", key, err)
 		}
 		d.tools[key] = m
+		if secrets := events.SecretsOf(m); secrets != nil {
+			d.secrets[key] = secrets
+		}
 	}
 	s.agents.Put(id, d, 1)
 	return d, nil
@@ -136,29 +150,35 @@ func (s *Service) read(ctx context.Context, digest string, into any) error {
 
 // showResult publishes the chunk of a result that does not settle its step.
 func (s *Service) showResult(ctx context.Context, st *events.State, result events.Event) {
+	def, err := s.definition(ctx, st)
+	if err != nil {
+		def = nil
+	}
 	for _, c := range st.Calls {
 		if c.FinishedID == result.ID {
-			s.showCall(ctx, c)
+			s.showCall(ctx, def, c)
 		}
 	}
 }
 
-func (s *Service) showCall(ctx context.Context, c events.CallState) {
-	s.chunk(ctx, events.ResultChunk(*c.Finished, c.Args(), c.FinishedID))
+func (s *Service) showCall(ctx context.Context, def *definition, c events.CallState) {
+	f, args := def.hides(c.Planned.ToolName).Finished(*c.Finished, c.Args())
+	s.chunk(ctx, events.ResultChunk(f, args, c.FinishedID))
 }
 
 // finishStep tells readers that a settled step is over: the chunk of every result, those that were shown when they came
 // once more, since whoever got them may have been stopped before that, then step-finish. Readers drop what they have
 // seen.
-func (s *Service) finishStep(ctx context.Context, st *events.State) {
+func (s *Service) finishStep(ctx context.Context, st *events.State, def *definition) {
 	if len(st.Calls) == 0 {
 		return
 	}
 	for _, c := range st.Calls {
-		s.showCall(ctx, c)
+		s.showCall(ctx, def, c)
 	}
 	messageID := st.Messages[len(st.Messages)-1].ID
-	s.chunk(ctx, events.StepFinishChunk(st, messageID, reasonToolCalls, st.Final == "" && st.CancelDue() == nil))
+	shown := func(c events.CallState) json.RawMessage { return def.hides(c.Planned.ToolName).Args(c.Args()) }
+	s.chunk(ctx, events.StepFinishChunk(st, messageID, reasonToolCalls, st.Final == "" && st.CancelDue() == nil, shown))
 }
 
 // tellSuspended publishes suspended when every unfinished call is held: a result has just settled the last that was not.

@@ -108,8 +108,11 @@ func (t *teller) tellCall(i int) {
 		t.flushLocked()
 		t.publish(events.ToolInputEndChunk(t.st.RunID, id))
 	}
-	t.publish(events.ToolCallChunk(t.st.RunID, id, t.turn.calls[i].ToolName, t.args[i].String()))
+	t.publish(events.ToolCallChunk(t.st.RunID, id, t.turn.calls[i].ToolName, t.hides(i).ArgsText(t.args[i].String())))
 }
+
+// hides is what must not be shown of a call.
+func (t *teller) hides(i int) *events.Secrets { return t.p.secrets[t.turn.calls[i].ToolName] }
 
 func (t *teller) flush() {
 	<-t.free
@@ -193,7 +196,9 @@ func (t *teller) hear(p agent.ModelPart) {
 		if i, ok := t.calls[p.ID]; ok {
 			args := t.args[i]
 			args.WriteString(p.Text)
-			t.piece(t.callID(i), p.Text, t.inputDelta(i))
+			if !t.hides(i).HidesInput() {
+				t.piece(t.callID(i), p.Text, t.inputDelta(i))
+			}
 		}
 	case agent.PartToolInputEnd:
 		if i, ok := t.calls[p.ID]; ok && !t.ended[i] {

@@ -233,7 +233,7 @@ type outcome struct {
 // run calls the tool's handler with exactly the released bytes.
 func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) outcome {
 	began := time.Now()
-	a := agent.Execute(ctx, h.tool, agent.NewCall(s.callInfo(rel, c)), json.RawMessage(rel.Args))
+	a := agent.Execute(ctx, h.tool, agent.NewCall(s.callInfo(h, rel, c)), json.RawMessage(rel.Args))
 	if a.Stack != nil {
 		s.log.ErrorContext(ctx, "tool panicked", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "stack", string(a.Stack))
 	}
@@ -245,26 +245,29 @@ func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c ev
 	}
 	return outcome{attempt: c.Attempt, finished: &events.CallFinished{
 		Outcome: a.Outcome, Started: a.Started,
-		Result: a.Result, Error: a.Error, Active: events.Duration(time.Since(began).Round(time.Millisecond)),
+		Result: a.Result, Error: h.secrets.OfResume(rel.Resume).Error(a.Error), // nobody else knows these secrets
+		Active: events.Duration(time.Since(began).Round(time.Millisecond)),
 	}}
 }
 
 // callInfo is what the handler may know of its call.
-func (s *Service) callInfo(rel events.CallReleased, c events.CallClaimed) agent.CallInfo {
+func (s *Service) callInfo(h host, rel events.CallReleased, c events.CallClaimed) agent.CallInfo {
+	show := func(ctx context.Context, output json.RawMessage) error {
+		output = h.secrets.OfResume(rel.Resume).JSON(h.secrets.Of(json.RawMessage(rel.Args)).JSON(output))
+		return s.conn.PublishChunk(ctx, s.origin, events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, output))
+	}
 	return agent.CallInfo{
 		RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, AgentID: rel.AgentID,
 		ThreadID: rel.ThreadID, ResourceID: rel.ResourceID, Attempt: c.Attempt, Round: rel.Round,
 		Resume: rel.Resume, SuspendPayload: rel.SuspendPayload, RequestContext: rel.RequestContext,
 		Messages: func(ctx context.Context) ([]events.Message, error) { return s.messages(ctx, rel) },
-		Write: func(ctx context.Context, output json.RawMessage) error {
-			return s.conn.PublishChunk(ctx, s.origin, events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, output))
-		},
+		Write:    show,
 		Custom: func(ctx context.Context, chunk agent.CustomChunk) error {
 			raw, err := events.Marshal(chunk)
 			if err != nil {
 				return err
 			}
-			return s.conn.PublishChunk(ctx, s.origin, events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, raw))
+			return show(ctx, raw)
 		},
 		Log: s.log.With("runId", rel.RunID, "toolCallId", rel.ToolCallID),
 	}

@@ -71,6 +71,7 @@ type host struct {
 	tool     agent.Tool
 	manifest events.Manifest
 	input    *events.Schema
+	secrets  *events.Secrets
 }
 
 // New makes an executor of some tools.
@@ -94,7 +95,7 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 		if _, twice := s.hosts[m.ID]; twice {
 			return nil, fmt.Errorf("tool %s is given twice", m.ID)
 		}
-		s.hosts[m.ID] = host{tool: t, manifest: m, input: input}
+		s.hosts[m.ID] = host{tool: t, manifest: m, input: input, secrets: events.SecretsOf(m)}
 	}
 	return s, nil
 }

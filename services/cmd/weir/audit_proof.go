@@ -171,6 +171,9 @@ func (k auditKeys) decision(ns events.Namespace, d decided) (how string, err err
 		}
 		return unsigned[d.authType], nil
 	}
+	if d.signed.DataRef != "" {
+		return "signed by " + d.signed.Key + "; what was signed holds a secret and is the blob " + d.signed.DataRef + ", which the record does not have", nil
+	}
 	if err := d.matches(ns); err != nil {
 		return "", err
 	}
