@@ -219,6 +219,17 @@ func (v VoteCast) For(a CallHeld) bool {
 	return v.ToolCallID == a.ToolCallID && v.Round == a.Round && a.Votes(v.Decision) && SameDigest(v.Fingerprint, a.Fingerprint)
 }
 
+// Tally is the quorum of an ask with the votes for it among these, and those that it has inside.
+func (a CallHeld) Tally(votes []VoteCast) *Quorum {
+	q := a.Quorum.With()
+	for _, v := range votes {
+		if v.For(a) {
+			q = q.With(v.Brief())
+		}
+	}
+	return q
+}
+
 // Brief is the vote as lists show it.
 func (v VoteCast) Brief() VoteBrief {
 	return VoteBrief{Principal: v.Principal, Decision: v.Decision, At: v.At}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirkeeper/weir/events"
 )
@@ -13,17 +14,28 @@ type Sent struct {
 	Call      events.CallID
 	EventID   string
 	Principal string // or its token
+	// Decision and Fingerprint are what was sent, as far as that is known. A vote has both: by them an earlier vote of the
+	// same principal is found, which stands for a later one.
+	Decision    events.Decision
+	Fingerprint string
 	// Genuine tells whether an answer or vote is a gate's. Nil believes the log.
 	Genuine func(events.Event) bool
+
+	vote *events.VoteCast // that the decision has become
 }
 
 // Became is what the log says became of a decision: the outcome, or the refusal. Both are nil while it says nothing, and
 // the state is empty while a gate has not judged the arguments of an edit.
 func (c *Conn) Became(ctx context.Context, s Sent) (*events.DecisionOutcome, *events.Error, error) {
-	facts, err := c.Facts(ctx, c.ns.Call(s.Call, events.KindAnswer), c.ns.Beside(s.Call, events.KindRefused, s.EventID))
+	places := []events.Place{c.ns.Call(s.Call, events.KindAnswer), c.ns.Beside(s.Call, events.KindRefused, s.EventID)}
+	if s.Fingerprint != "" && (s.Decision == events.Approve || s.Decision == events.Retry) {
+		places = append(places, c.ns.Beside(s.Call, events.KindVote, s.Principal))
+	}
+	facts, err := c.Facts(ctx, places...)
 	if err != nil && !errors.Is(err, ErrTampered) {
 		return nil, nil, fmt.Errorf("look after a decision of %s: %w", s.Call, err)
 	}
+	vote := s.voted(facts[2:])
 	if a, ok := s.answered(facts[0]); ok && a.Decision != events.Edit {
 		return a.Outcome(), nil, nil
 	}
@@ -33,7 +45,26 @@ func (c *Conn) Became(ctx context.Context, s Sent) (*events.DecisionOutcome, *ev
 			return out, nil, err
 		}
 	}
-	return nil, s.refused(facts[1]), nil
+	if why := s.refused(facts[1]); why != nil || vote == nil {
+		return nil, why, nil
+	}
+	out, err := c.pending(ctx, s, *vote)
+	return out, nil, err
+}
+
+// voted reads the last vote of the principal: the decision itself, or one before that stands for it.
+func (s *Sent) voted(facts []events.Event) *events.VoteCast {
+	if len(facts) == 0 {
+		return nil
+	}
+	v := readVote(facts[0], s.Genuine)
+	if v == nil || v.EventID != s.EventID && (v.Decision != s.Decision || !events.SameDigest(v.Fingerprint, s.Fingerprint)) {
+		return nil
+	}
+	if v.EventID == s.EventID {
+		s.vote = v
+	}
+	return v
 }
 
 // trace finds the answer that a decision has become among all answers of its call.
@@ -62,13 +93,15 @@ func (c *Conn) trace(ctx context.Context, s Sent) (*events.DecisionOutcome, erro
 	}
 }
 
-// answered reads an answer that the decision has become.
+// answered reads an answer that the decision has become, or of which it is one of the votes.
 func (s Sent) answered(fact events.Event) (events.CallAnswered, bool) {
 	if fact.ID == "" {
 		return events.CallAnswered{}, false
 	}
 	a, err := events.Data[events.CallAnswered](fact)
-	return a, err == nil && a.EventID == s.EventID && s.isOf(a.Principal) && (s.Genuine == nil || s.Genuine(fact))
+	ours := a.EventID == s.EventID && s.isOf(a.Principal) ||
+		s.vote != nil && a.Round == s.vote.Round && slices.Contains(a.Votes, s.vote.Brief())
+	return a, err == nil && ours && (s.Genuine == nil || s.Genuine(fact))
 }
 
 // refused reads a refusal of the decision.

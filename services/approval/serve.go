@@ -73,6 +73,7 @@ func (s *Service) serveDecide(ctx context.Context, r jetstream.Request) (any, er
 	header := events.RequestHeader(r.Header)
 	if e, err := events.DecodeMsg(header, r.Data); err == nil && len(e.ID) <= maxEventID {
 		w.event = e.ID
+		w.sent, _ = events.Data[events.DecisionRequested](e) // what cannot be read is refused
 	}
 	heard, leave := s.waits.join(req.Run, w.event)
 	defer leave()
@@ -109,6 +110,7 @@ type waiting struct {
 	s     *Service
 	in    events.Inbox
 	event string // its id, or its place in the inbox
+	sent  events.DecisionRequested
 }
 
 // outcome waits for what becomes of a stored decision. What is heard is a hint, and the log says what is.
@@ -124,14 +126,14 @@ func (w *waiting) outcome(ctx context.Context, heard <-chan struct{}) (any, erro
 		case <-look.C:
 			pause = min(2*pause, maxLook)
 		case <-limit.C:
-			return w.sent(), nil
+			return w.unknown(), nil
 		case <-ctx.Done(): // this gate stops; the decision is stored
-			return w.sent(), nil
+			return w.unknown(), nil
 		}
 		out, err := w.look(ctx)
 		switch {
 		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-			return w.sent(), nil
+			return w.unknown(), nil
 		case err != nil:
 			if refusal, ok := errors.AsType[*events.Error](err); ok {
 				return nil, refusal
@@ -146,8 +148,8 @@ func (w *waiting) outcome(ctx context.Context, heard <-chan struct{}) (any, erro
 	}
 }
 
-// sent is the outcome that nobody knows yet.
-func (w *waiting) sent() *events.DecisionOutcome {
+// unknown is the outcome that nobody knows yet.
+func (w *waiting) unknown() *events.DecisionOutcome {
 	out := &events.DecisionOutcome{State: events.DecisionSent}
 	if call, err := events.CallOf(w.in.Run, w.in.Call); err == nil {
 		out.ToolCallID = call.String()
@@ -163,7 +165,7 @@ func (w *waiting) look(ctx context.Context) (*events.DecisionOutcome, error) {
 	}
 	for _, call := range calls {
 		out, refusal, err := w.s.conn.Became(ctx, jetstream.Sent{
-			Call: call, EventID: w.event, Principal: w.in.Principal,
+			Call: call, EventID: w.event, Principal: w.in.Principal, Decision: w.sent.Decision, Fingerprint: w.sent.Fingerprint,
 			Genuine: func(fact events.Event) bool { return w.s.genuine(fact) == nil },
 		})
 		switch {
@@ -258,7 +260,12 @@ func (s *Service) shown(ctx context.Context, fact events.Event) (*events.CallHel
 		return nil, fmt.Errorf("definition of tool %s: %w", ask.ToolID, err)
 	}
 	ask.Args = events.Mask(t.input, ask.Args)
-	return &ask, nil
+	if ask.Quorum == nil {
+		return &ask, nil
+	}
+	b, err := s.count(ctx, r, fact.Place.CallID(), ask)
+	ask.Quorum = ask.Quorum.With(b.briefs()...)
+	return &ask, err
 }
 
 // notHeld says why a call waits for nobody: it was decided, its run is over, or it never waited.

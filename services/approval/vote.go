@@ -130,17 +130,13 @@ func (s *Service) count(ctx context.Context, r *run, call events.CallID, ask eve
 		return ballot{}, nil
 	}
 	b := ballot{need: ask.Quorum.Need}
-	subjects, err := s.conn.Subjects(ctx, s.ns.VotesOf(call))
+	cast, err := s.conn.Votes(ctx, call, func(fact events.Event) bool { return s.genuine(fact) == nil })
 	if err != nil {
-		return b, fmt.Errorf("list votes about %s: %w", call, err)
+		return b, err
 	}
-	for _, subject := range subjects {
-		v, err := s.readVote(ctx, subject)
-		if err != nil {
-			return b, err
-		}
-		if v != nil && v.For(ask) {
-			b.votes = append(b.votes, *v)
+	for _, v := range cast {
+		if v.For(ask) {
+			b.votes = append(b.votes, v)
 		}
 	}
 	for _, brief := range ask.Quorum.Votes {
@@ -155,29 +151,6 @@ func (s *Service) count(ctx context.Context, r *run, call events.CallID, ask eve
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Principal, b.Principal))
 	})
 	return b, nil
-}
-
-// readVote is the vote at a subject; none when no gate has written it.
-func (s *Service) readVote(ctx context.Context, subject string) (*events.VoteCast, error) {
-	p, err := events.ParsePlace(subject)
-	if err != nil {
-		return nil, nil //nolint:nilerr,nilnil // no vote of ours
-	}
-	fact, err := s.conn.Fact(ctx, p)
-	switch {
-	case errors.Is(err, jetstream.ErrNotFound), errors.Is(err, jetstream.ErrTampered):
-		return nil, nil //nolint:nilnil // aged out in between, or forged
-	case err != nil:
-		return nil, fmt.Errorf("read vote %s: %w", subject, err)
-	}
-	if forged := s.genuine(fact); forged != nil {
-		return nil, nil //nolint:nilerr,nilnil // as if it were not there
-	}
-	v, err := events.Data[events.VoteCast](fact)
-	if err != nil || s.ns.Beside(p.CallID(), events.KindVote, v.Principal) != p {
-		return nil, jetstream.Final(fmt.Errorf("vote %s does not fit its place: %w", subject, err))
-	}
-	return &v, nil
 }
 
 // entitled leaves the votes of those who may still decide: a principal may have been taken out since, or out of a group.

@@ -318,27 +318,11 @@ func (c *Client) addVotes(ctx context.Context, call events.CallID, ask *events.C
 	if ask.Quorum == nil {
 		return nil
 	}
-	subjects, err := c.conn.Subjects(ctx, c.ns.VotesOf(call))
+	votes, err := c.conn.Votes(ctx, call, c.signed)
 	if err != nil {
 		return busError(err)
 	}
-	for _, subject := range subjects {
-		p, err := events.ParsePlace(subject)
-		if err != nil {
-			continue
-		}
-		fact, err := c.conn.Fact(ctx, p)
-		if errors.Is(err, jetstream.ErrNotFound) || errors.Is(err, jetstream.ErrTampered) {
-			continue
-		}
-		if err != nil {
-			return busError(err)
-		}
-		v, err := events.Data[events.VoteCast](fact)
-		if err == nil && c.signed(fact) && v.For(*ask) {
-			ask.Quorum = ask.Quorum.With(v.Brief())
-		}
-	}
+	ask.Quorum = ask.Tally(votes)
 	return nil
 }
 

@@ -301,51 +301,23 @@ func (w *waiting) look(ctx context.Context) (*Outcome, error) {
 	if !w.c.reads() {
 		return nil, nil //nolint:nilnil // nothing is known
 	}
-	ns := w.c.ns
-	places := []events.Place{ns.Call(w.call, events.KindAnswer), ns.Beside(w.call, events.KindRefused, w.eventID)}
-	if w.sent.Fingerprint != "" { // every vote has one
-		places = append(places, ns.Beside(w.call, events.KindVote, w.c.cfg.Principal))
-	}
-	facts, err := w.c.conn.Facts(ctx, places...)
-	if err != nil {
+	out, refusal, err := w.c.conn.Became(ctx, jetstream.Sent{
+		Call: w.call, EventID: w.eventID, Principal: w.c.cfg.Principal, Decision: w.sent.Decision, Fingerprint: w.sent.Fingerprint,
+		Genuine: w.c.signed,
+	})
+	switch {
+	case err != nil:
 		return nil, w.c.tolerate(err)
+	case refusal != nil:
+		return nil, refusal
+	case out == nil:
+		return nil, nil //nolint:nilnil // nothing is known
 	}
-	if _, why := refusalIn(facts[1]); why != nil {
-		return nil, why
+	o := Outcome(*out)
+	if o.State == "" {
+		w.afterEdit(ctx, &o)
 	}
-	vote, voted := w.ownVote(facts[2:])
-	if facts[0].ID != "" {
-		a, err := events.Data[events.CallAnswered](facts[0])
-		if err == nil && (a.EventID == w.eventID || w.votedFor(a) && vote.EventID == w.eventID) {
-			return w.accepted(ctx, a), nil
-		}
-		if err == nil && a.Round >= vote.Round {
-			return nil, nil //nolint:nilnil // the vote came too late, or was there before: the gate says so
-		}
-	}
-	if voted {
-		return w.stillPending(ctx)
-	}
-	return nil, nil //nolint:nilnil // nothing is known
-}
-
-// ownVote reads the last vote of the client's principal, and reports whether it is for what was sent: by this decision or
-// an earlier one, which counts once.
-func (w *waiting) ownVote(facts []events.Event) (v events.VoteCast, ok bool) {
-	if len(facts) == 0 || facts[0].ID == "" || !w.c.signed(facts[0]) {
-		return v, false
-	}
-	v, err := events.Data[events.VoteCast](facts[0])
-	return v, err == nil && v.Decision == w.sent.Decision && events.SameDigest(v.Fingerprint, w.sent.Fingerprint)
-}
-
-// stillPending is the outcome of a vote while the ask needs more of them.
-func (w *waiting) stillPending(ctx context.Context) (*Outcome, error) {
-	ask, err := w.c.Ask(ctx, w.call.String())
-	if err != nil || ask.Quorum == nil || len(ask.Quorum.Votes) >= ask.Quorum.Need {
-		return nil, nil //nolint:nilerr,nilnil // it is being answered: the next look shows how
-	}
-	return w.pending(ask.Round, ask.Quorum), nil
+	return &o, nil
 }
 
 func (w *waiting) pending(round int, q *events.Quorum) *Outcome {

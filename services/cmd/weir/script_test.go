@@ -259,6 +259,7 @@ const storyClerk = `{"rules":[
 		{"tool":"issue_refund","args":{"orderId":"1","amount":1}},{"tool":"issue_refund","args":{"orderId":"2","amount":2}}]},
 	{"when":{"user":"^pay exactly$","before":["*"]},"calls":[
 		{"tool":"issue_refund","args":{"orderId":"1","amount":12345678901234567.10}}]},
+	{"when":{"user":"^pay$","before":["*"]},"calls":[{"tool":"issue_refund","args":{"orderId":"1","amount":1}}]},
 	{"when":{"user":"^city$","before":["*"]},"calls":[{"tool":"ask_city","args":{}}]},
 	{"when":{"user":"^fail$"},"fail":{"status":400,"message":"no"}},
 	{"say":"Done."}]}`
