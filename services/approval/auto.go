@@ -47,7 +47,7 @@ func (s *Service) onBehalf(ctx context.Context, m *meeting, d jetstream.Delivery
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound) && d.Attempt <= 1: // a leader that was just elected may not show it yet
 		return nil, jetstream.Later(lookAgain)
-	case errors.Is(err, jetstream.ErrNotFound):
+	case errors.Is(err, jetstream.ErrNotFound) || errors.Is(err, jetstream.ErrTampered):
 		return events.Errorf(events.CodeForbidden, "run %s, which the decision names, is not known", m.req.FromRun), nil
 	case err != nil:
 		return nil, err

@@ -205,7 +205,7 @@ func TestB11_4AutoResumeCountsAsItsSenders(t *testing.T) {
 }
 
 // Whatever the log does not bear out is refused, and the call waits on. (B11.2, B11.3)
-func TestB11_2B11_3AutoResumeOfAnythingElseIsRefused(t *testing.T) {
+func TestB11_2_B11_3AutoResumeOfAnythingElseIsRefused(t *testing.T) {
 	t.Parallel()
 	seven := 7
 	for name, test := range map[string]struct {
@@ -272,7 +272,7 @@ func (c *conversation) refused(code events.Code) {
 
 // A run that did not allow it is not resumed automatically, whatever the message allows; nor is a tool that does not say
 // what it waits for, nor a call that waits for approval.
-func TestB11_1B11_2AskMustAllowIt(t *testing.T) {
+func TestB11_1_B11_2AskMustAllowIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		tool   agent.Tool

@@ -108,7 +108,7 @@ func textOf(end events.RunEnded) string {
 }
 
 // The next message of the thread answers the question: the first run goes on under its own id, and the second names it.
-func TestB11_4B11_5MessageResumesTheSuspendedRun(t *testing.T) {
+func TestB11_4_B11_5MessageResumesTheSuspendedRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o, model, tool := talking(t, says("r1", `{"city":"Rome"}`), agenttest.Say("It rains in Rome."))
@@ -218,7 +218,7 @@ func TestB11_4ModelIsAskedUntilItAnswers(t *testing.T) {
 }
 
 // Where a condition is not met the model is not asked at all: an ordinary run starts.
-func TestB11_1B11_2OrdinaryRunWithoutTheConditions(t *testing.T) {
+func TestB11_1_B11_2OrdinaryRunWithoutTheConditions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		first, second func(*events.RunRequested)
@@ -288,7 +288,7 @@ func TestB11_1RequestsAllowIt(t *testing.T) {
 }
 
 // Calls that wait for approval are never shown to the model for an answer, nor tools that do not say what they wait for.
-func TestB11_2B11_3OnlySuspendedCallsWithASchemaTakePart(t *testing.T) {
+func TestB11_2_B11_3OnlySuspendedCallsWithASchemaTakePart(t *testing.T) {
 	t.Parallel()
 	for name, tool := range map[string]agent.Tool{
 		"approval": agent.NewTool("weather", "Tell the weather", func(context.Context, *agent.Call, sim.Order) (string, error) { return "rain", nil },
