@@ -50,6 +50,9 @@
 // Once people have answered, the function runs again from its start: [Call.Resumed] is true and [ResumeData] has what
 // they gave, checked against the resume schema. Guard effects before the suspension with the idempotency key.
 //
+// Where [Agent].AutoResumeSuspendedTools is set, what a user says next in the thread may be that answer: a model reads it out
+// of the message. So suspend to be given data; to be given consent, ask for approval, which no message gives.
+//
 // # An agent
 //
 // An [Agent] is a model with instructions and things to do. It is data, and [Agent.Def] is what is registered. Its

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/jetstream/embedded"
+	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/approval"
 	"github.com/weirkeeper/weir/services/client"
 	"github.com/weirkeeper/weir/services/planner"
@@ -224,12 +227,19 @@ func TestRestrictedUsers(t *testing.T) {
 // inAccounts is a world on a server of restricted users whose asks expire, and the key of alice, who decides.
 func inAccounts(t *testing.T, expires time.Duration) (*World, events.Key) {
 	t.Helper()
+	o, alice := accounts(t, expires)
+	return New(t, o), alice
+}
+
+// accounts are the options of such a world.
+func accounts(t *testing.T, expires time.Duration) (Options, events.Key) {
+	t.Helper()
 	alice, err := jetstream.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := restricted(t)
-	return New(t, Options{
+	return Options{
 		Server: srv, People: map[string]events.PrincipalDef{"alice": {ID: "alice", Auth: events.AuthKey, Key: alice.Public}},
 		Conn: func(o *jetstream.Options) {
 			user := o.Name
@@ -246,7 +256,47 @@ func inAccounts(t *testing.T, expires time.Duration) (*World, events.Key) {
 			c.Sweep, c.DeepSweep, c.SweepAge = time.Second, 2*time.Second, time.Second
 		},
 		Plan: func(c *planner.Config) { c.Sweep, c.DeepSweep, c.SweepAge = time.Second, 2*time.Second, time.Second },
-	}), alice
+	}, alice
+}
+
+// TestB11_4MessageWithRestrictedUsers lets bob, who has a key, answer with his next message what a tool asked. His client
+// signs what he says, and neither planner nor gate needs more than the rights of its user for it.
+func TestB11_4MessageWithRestrictedUsers(t *testing.T) {
+	t.Parallel()
+	o, bob := accounts(t, time.Minute)
+	o.People = map[string]events.PrincipalDef{"bob": {ID: "bob", Auth: events.AuthKey, Key: bob.Public}}
+	o.Tools = []agent.Tool{agent.NewTool("lookup_order", "Look an order up", func(_ context.Context, call *agent.Call, in Order) (string, error) {
+		if !call.Resumed() {
+			return "", call.Suspend("really?")
+		}
+		return in.OrderID, nil
+	}, &agent.ToolOptions{Effect: agent.ReadOnly, ResumeSchema: json.RawMessage(`{"type":"boolean"}`)})}
+	o.Agent = talker(o.Tools)
+	w := New(t, o)
+	copies := w.StartAll()
+	c := w.person(client.Config{Principal: "bob", Key: &bob})
+	first, err := c.Start(t.Context(), client.Request{Agent: "support", Prompt: "look up order 42", ThreadID: "t1", ResourceID: "u1"})
+	w.must(err)
+	call := events.CallID{Run: first.ID, Step: 1, Index: 1}
+	w.AwaitAsk(call, 30*time.Second)
+	second, err := c.Start(t.Context(), client.Request{Agent: "support", Prompt: "resume:true", ThreadID: "t1", ResourceID: "u1"})
+	w.must(err)
+	if end := w.AwaitEnd(second.ID, time.Minute); len(end.Resumes) != 1 || end.Resumes[0] != first.ID {
+		t.Errorf("the message's run ended as %+v", end)
+	}
+	if end := w.AwaitEnd(first.ID, time.Minute); end.Outcome != events.RunCompleted {
+		t.Errorf("the first run ended as %s (%v)", end.Outcome, end.Error)
+	}
+	a, err := events.Data[events.CallAnswered](w.Await(w.Conn().Namespace().Call(call, events.KindAnswer), time.Minute))
+	w.must(err)
+	if a.Principal != "bob" || a.AuthType != events.AuthAuto {
+		t.Errorf("answer %+v", a)
+	}
+	for _, copy := range copies {
+		for _, v := range copy.Conn.Violations() {
+			t.Errorf("%s may not %s %s", copy.Service, v.Operation, v.Subject)
+		}
+	}
 }
 
 // person connects a person, who may hear and say what the account EDGE lets through, and read no stream.
