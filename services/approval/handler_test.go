@@ -164,6 +164,45 @@ func TestHabits(t *testing.T) {
 				return jetstream.Delivery{Event: timerOf(w, refundOf(run)), Attempt: 1}
 			},
 		},
+		"approve with a grant": {
+			Before: all, Handler: handler(approval.HandleRequest),
+			Bring: func(w *sim.World) jetstream.Delivery {
+				run := held(w)
+				d := decision(events.Approve, refundOf(run))
+				d.Grant = terms(events.ScopeRun, 3)
+				return w.Posted(w.Conn().Namespace().InDecide("alice", refundOf(run)), run, "alice", d)
+			},
+		},
+		"step with a grant": {
+			Before: []string{planner.Name}, Handler: handler(approval.HandleFact),
+			Bring: func(w *sim.World) jetstream.Delivery {
+				request := handler(approval.HandleRequest)(w, w.Dial("giver", nil))
+				run := w.Request("Refund order 42")
+				g := grantRequest("g1", events.ScopeRun, run, 3)
+				g.ToolID = "issue_refund"
+				must(w, request(w.T.Context(), post(w, "alice", "g1", g)))
+				return w.Delivered(w.Conn().Namespace().Step(run, 1))
+			},
+		},
+		"grant asked for": {
+			Before: all, Handler: handler(approval.HandleRequest), Finish: approve,
+			Bring: func(w *sim.World) jetstream.Delivery {
+				run := held(w)
+				g := grantRequest("g1", events.ScopeRun, run, 3)
+				g.ToolID = "issue_refund"
+				return w.Posted(w.Conn().Namespace().InGrant("alice", "g1"), run, "alice", g)
+			},
+		},
+		"grant revoked": {
+			Before: all, Handler: handler(approval.HandleRequest), Finish: approve,
+			Bring: func(w *sim.World) jetstream.Delivery {
+				run := held(w)
+				g := grantRequest("g1", events.ScopeRun, run, 3)
+				g.ToolID = "issue_refund"
+				give(w, g)
+				return w.Posted(w.Conn().Namespace().InGrant("carol", "g1"), run, "carol", events.GrantRevoked{ID: "g1"})
+			},
+		},
 		"end": {
 			Before: all, Handler: handler(approval.HandleFact),
 			Bring: func(w *sim.World) jetstream.Delivery {

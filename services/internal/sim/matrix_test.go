@@ -44,6 +44,7 @@ var plots = []plot{
 		w.AwaitEnd(run, time.Hour)
 		return []string{run}
 	}},
+	{name: "grant", opts: twoTools, want: events.RunCompleted, drive: func(w *World) []string { return w.granted() }},
 	{name: "resume", opts: suspending, want: events.RunCompleted, drive: func(w *World) []string {
 		run := w.Request("refund order 42, over the limit")
 		call := events.CallID{Run: run, Step: 1, Index: 1}
@@ -75,6 +76,49 @@ func (w *World) decided(d events.Decision) string {
 	w.Decide("alice", events.DecisionRequested{Decision: d, ToolCallID: call.String(), Fingerprint: ask.Fingerprint, Reason: "seen"})
 	w.endOrDoubt(run, call)
 	return run
+}
+
+// granted approves a call for its whole thread. The call of a second run there is released without anybody who looks, and
+// that of a third is asked about, because the grant was revoked in between.
+func (w *World) granted() []string {
+	runs := []string{"first", "second", "third"}
+	first := w.inThread(runs[0], "t1")
+	ask := w.AwaitAsk(first, patience)
+	w.Decide("alice", events.DecisionRequested{
+		Decision: events.Approve, ToolCallID: first.String(), Fingerprint: ask.Fingerprint,
+		Grant: &events.GrantTerms{Scope: events.ScopeThread, Uses: 2, For: events.Duration(3 * time.Hour)},
+	})
+	w.endOrDoubt(runs[0], first)
+	second := w.inThread(runs[1], "t1")
+	w.endOrDoubt(runs[1], second)
+	granted, err := w.Conn().Grants(w.T.Context(), events.GrantFilter{})
+	w.must(err)
+	if len(granted) != 1 {
+		w.T.Fatalf("%d grants came of one approval", len(granted))
+	}
+	w.publish(w.Conn().Namespace().InGrant("carol", granted[0].ID), "", "carol", events.GrantRevoked{ID: granted[0].ID})
+	for granted[0].Revoked == nil {
+		w.pause(time.Second)
+		granted, err = w.Conn().Grants(w.T.Context(), events.GrantFilter{})
+		w.must(err)
+	}
+	third := w.inThread(runs[2], "t1")
+	w.AwaitAsk(third, patience)
+	w.Decide("alice", events.DecisionRequested{Decision: events.Decline, ToolCallID: third.String()})
+	w.AwaitEnd(runs[2], patience)
+	if r := w.Check(true); r["go:grant"] != 1 || r["use"] != 1 {
+		w.T.Errorf("%d releases by the grant, %d uses of it, want one of each", r["go:grant"], r["use"])
+	}
+	return runs
+}
+
+// inThread starts a run in a thread of bob's and is its held call.
+func (w *World) inThread(run, thread string) events.CallID {
+	w.RequestAs("bob", events.RunRequested{
+		AgentID: w.opts.Agent.ID, RunID: run, ThreadID: thread, ResourceID: "bob",
+		Messages: events.Prompt{events.TextMessage(events.RoleUser, "refund order 42")},
+	})
+	return refundOf(run)
 }
 
 // endOrDoubt waits for the end of a run, and settles a call that falls in doubt on the way.
