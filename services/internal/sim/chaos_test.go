@@ -64,7 +64,7 @@ func sometimes(t *testing.T, r jetstreamtest.Report) {
 		"run:completed", "run:cancelled", "answer:approve", "answer:decline", "answer:edit", "answer:respond",
 		"answer:resume", "answer:expired", "ask:approval", "ask:suspended", "ask:in_doubt", "suspend:in_doubt",
 		"suspend:suspended", "result:ok", "result:declined", "result:expired", "result:cancelled", "result:responded",
-		"claim:again", "late", "refused", "answer:auto_resume", "run:resumed",
+		"claim:again", "late", "refused", "answer:auto_resume", "run:resumed", "go:grant", "use",
 	} {
 		if r[branch] == 0 {
 			t.Errorf("no seed reached %s", branch)
@@ -307,10 +307,17 @@ func (c *chaos) settleRun(run string) {
 	}
 }
 
-// client starts a run, and decides or cancels it as the seed says.
+// client starts a run, and decides or cancels it as the seed says. Some say one more thing in their thread.
 func (c *chaos) client() {
 	time.Sleep(time.Duration(c.pick(30)) * time.Second) // fake
 	thread := events.NewID(time.Now())
+	c.oneRun(thread)
+	if c.pick(3) == 0 {
+		c.oneRun(thread)
+	}
+}
+
+func (c *chaos) oneRun(thread string) {
 	run, err := c.w.TrySay(thread, "refund order 42")
 	if err != nil {
 		return // the server was away: nothing was accepted
@@ -333,11 +340,37 @@ func (c *chaos) client() {
 		if c.pick(16) == 0 {
 			_, _ = c.w.TrySay(thread, "resume:true") // if it is no answer, it is one more run
 		}
+		if c.pick(6) == 0 {
+			c.grant(thread)
+		}
 		for step := range 3 {
 			for i := range 4 {
 				c.decide(events.CallID{Run: run, Step: step + 1, Index: i + 1})
 			}
 		}
+	}
+}
+
+// grant asks for a grant, under an id that may be taken, or takes one back. The server may be away.
+func (c *chaos) grant(thread string) {
+	id := fmt.Sprintf("g%d", c.pick(6))
+	if c.pick(3) == 0 {
+		if found, err := c.w.Conn().Grants(c.t.Context(), events.GrantFilter{}); err == nil && len(found) > 0 {
+			id = found[c.pick(len(found))].ID
+		}
+		_ = c.w.TryGrant("alice", id, events.GrantRevoked{ID: id})
+		return
+	}
+	_ = c.w.TryGrant("alice", id, events.GrantRequested{
+		ID: id, AgentID: "support", ToolID: "b_refund", ThreadID: thread, Terms: *c.terms(events.ScopeThread),
+	})
+}
+
+// terms are those of a grant that ends soon, in time or in uses, and may have a condition.
+func (c *chaos) terms(scope string) *events.GrantTerms {
+	return &events.GrantTerms{
+		Scope: scope, For: events.Duration(time.Duration(1+c.pick(4)) * time.Minute), Uses: 1 + c.pick(3),
+		When: []string{"", `args.orderId == "42"`, `args.nothing == 1`}[c.pick(3)],
 	}
 }
 
@@ -364,6 +397,10 @@ func (c *chaos) decision(ask events.CallHeld) events.DecisionRequested {
 		Decision: ask.Allowed[c.pick(len(ask.Allowed))], Reason: "by the seed",
 	}
 	switch d.Decision {
+	case events.Approve:
+		if scope := []string{"", events.ScopeRun, events.ScopeThread}[c.pick(3)]; scope != "" {
+			d.Grant = c.terms(scope) // of a run without a thread it is refused
+		}
 	case events.Edit:
 		d.Args = RawJSON(fmt.Sprintf(`{"orderId":"%d"}`, c.pick(3)))
 	case events.Respond:

@@ -419,6 +419,11 @@ func (w *World) TryDecide(principal string, d events.DecisionRequested) error {
 	return w.tryPublish(w.Conn().Namespace().InDecide(principal, call), call.Run, principal, d)
 }
 
+// TryGrant asks for a grant, or takes one back, of a server that may be away.
+func (w *World) TryGrant(principal, id string, data any) error {
+	return w.tryPublish(w.Conn().Namespace().InGrant(principal, id), "", principal, data)
+}
+
 // TryCancel is Cancel for a server that may be away.
 func (w *World) TryCancel(principal, run string) error {
 	return w.tryPublish(w.Conn().Namespace().InCancel(principal, run), run, principal, events.CancelRequested{RunID: run})
