@@ -2,6 +2,7 @@ package events
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 )
 
@@ -45,9 +46,8 @@ func (t GrantTerms) Complete() (GrantTerms, *Error) {
 }
 
 func badTerms(field, format string, args ...any) *Error {
-	e := Errorf(CodeInvalidRequest, "grant."+field+": "+format, args...)
-	e.Issues = []Issue{{Field: "grant." + field, Message: e.Message}}
-	return e
+	what := fmt.Sprintf(format, args...)
+	return &Error{Code: CodeInvalidRequest, Message: "the grant's " + field + ": " + what, Issues: []Issue{{Field: field, Message: what}}}
 }
 
 // Grant is a standing approval (bucket grants).

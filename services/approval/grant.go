@@ -33,7 +33,7 @@ func (m meeting) checkGrant(events.Event) *events.Error {
 	case m.req.Grant.Scope == events.ScopeThread && m.ask.ThreadID == "":
 		return badGrant("grant.scope", "the run belongs to no thread: use the scope run")
 	}
-	_, refusal := checkTerms(*m.req.Grant)
+	_, refusal := checkTerms(*m.req.Grant, "grant.")
 	return refusal
 }
 
@@ -43,18 +43,25 @@ func badGrant(field, format string, args ...any) *events.Error {
 	return e
 }
 
-// checkTerms completes the terms of a grant. Its condition is compiled, so that what can never hold is refused at once.
-func checkTerms(t events.GrantTerms) (events.GrantTerms, *events.Error) {
+// checkTerms completes the terms of a grant, which stand at a place of a request. The condition is compiled, so that what can
+// never hold is refused at once.
+func checkTerms(t events.GrantTerms, at string) (events.GrantTerms, *events.Error) {
 	t, refusal := t.Complete()
-	if refusal != nil || t.When == "" {
+	if refusal != nil {
+		for i := range refusal.Issues {
+			refusal.Issues[i].Field = at + refusal.Issues[i].Field
+		}
 		return t, refusal
+	}
+	if t.When == "" {
+		return t, nil
 	}
 	program, err := rule.Compile(t.When)
 	switch {
 	case err != nil:
-		return t, badGrant("grant.when", "grant.when: %v", err)
+		return t, badGrant(at+"when", "the grant's condition: %v", err)
 	case !program.ReadsOnlyArgs():
-		return t, badGrant("grant.when", "grant.when: the condition may look at args only")
+		return t, badGrant(at+"when", "the grant's condition: it may look at args only")
 	}
 	return t, nil
 }

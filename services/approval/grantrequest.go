@@ -61,7 +61,7 @@ func (s *Service) onGrantRequested(ctx context.Context, d jetstream.Delivery, in
 // checkRequest completes the terms of a request and says what is wrong with it.
 func checkRequest(req *events.GrantRequested) *events.Error {
 	var refusal *events.Error
-	if req.Terms, refusal = checkTerms(req.Terms); refusal != nil {
+	if req.Terms, refusal = checkTerms(req.Terms, "terms."); refusal != nil {
 		return refusal
 	}
 	switch req.Terms.Scope {

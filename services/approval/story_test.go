@@ -288,6 +288,9 @@ func (n *narrator) decide(d sent, line string) {
 		return
 	}
 	n.say("  answer %s by %s (%s), round %d, at +%v, reason %q", a.Decision, a.Principal, a.AuthType, a.Round, a.At.Sub(began), a.Reason)
+	if a.Grant != nil {
+		n.say("  grant %s", n.json(a.Grant))
+	}
 	switch {
 	case a.Decision == events.Edit:
 		q := n.question(call.Index, n.held.Round+1, events.CallPlanned{ToolName: n.held.ToolName})
