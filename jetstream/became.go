@@ -18,6 +18,8 @@ type Sent struct {
 	// same principal is found, which stands for a later one.
 	Decision    events.Decision
 	Fingerprint string
+	// Unhandled says that no gate may have looked at the decision yet, so that an earlier vote says nothing about it.
+	Unhandled bool
 	// Genuine tells whether an answer or vote is a gate's. Nil believes the log.
 	Genuine func(events.Event) bool
 
@@ -58,7 +60,7 @@ func (s *Sent) voted(facts []events.Event) *events.VoteCast {
 		return nil
 	}
 	v := readVote(facts[0], s.Genuine)
-	if v == nil || v.EventID != s.EventID && (v.Decision != s.Decision || !events.SameDigest(v.Fingerprint, s.Fingerprint)) {
+	if v == nil || v.EventID != s.EventID && (s.Unhandled || v.Decision != s.Decision || !events.SameDigest(v.Fingerprint, s.Fingerprint)) {
 		return nil
 	}
 	if v.EventID == s.EventID {
@@ -99,7 +101,7 @@ func (s Sent) answered(fact events.Event) (events.CallAnswered, bool) {
 		return events.CallAnswered{}, false
 	}
 	a, err := events.Data[events.CallAnswered](fact)
-	ours := a.EventID == s.EventID && s.isOf(a.Principal) ||
+	ours := a.EventID == s.EventID && events.SamePrincipal(a.Principal, s.Principal) ||
 		s.vote != nil && a.Round == s.vote.Round && slices.Contains(a.Votes, s.vote.Brief())
 	return a, err == nil && ours && (s.Genuine == nil || s.Genuine(fact))
 }
@@ -110,15 +112,10 @@ func (s Sent) refused(fact events.Event) *events.Error {
 		return nil
 	}
 	d, err := events.Data[events.DecisionRefused](fact)
-	if err != nil || d.EventID != s.EventID || !s.isOf(d.Principal) {
+	if err != nil || d.EventID != s.EventID || !events.SamePrincipal(d.Principal, s.Principal) {
 		return nil
 	}
 	return &d.Error
-}
-
-// isOf compares principals as subjects name them, by their tokens.
-func (s Sent) isOf(principal string) bool {
-	return principal == s.Principal || events.Token(principal) == s.Principal || principal == events.Token(s.Principal)
 }
 
 func isEdit(fact events.Event) bool {

@@ -71,7 +71,7 @@ func (s *Service) meant(ctx context.Context, in events.Inbox, d jetstream.Delive
 	}
 	var waiting []events.CallID
 	for _, call := range asked {
-		held, used, err := s.stood(ctx, call, in, d.Event)
+		held, used, err := s.stood(ctx, call, in, d)
 		switch {
 		case err != nil || used:
 			return call, used, nil, err
@@ -141,9 +141,9 @@ func (s *Service) askedCalls(ctx context.Context, run string) ([]events.CallID, 
 	return asked, nil
 }
 
-// stood reports whether a call was held when a decision was stored, and whether that decision is one that has become an
-// answer of it. It reads the chain to its end: what came later tells of the decision, not of that moment.
-func (s *Service) stood(ctx context.Context, call events.CallID, in events.Inbox, e events.Event) (held, used bool, err error) {
+// stood reports whether a call was held when a decision was stored, and whether that decision is part of an answer of it.
+// It reads the chain to its end: what came later tells of the decision, not of that moment.
+func (s *Service) stood(ctx context.Context, call events.CallID, in events.Inbox, d jetstream.Delivery) (held, used bool, err error) {
 	chain := s.ns.Call(call, events.KindAsk).Chain()
 	for seq := uint64(0); ; {
 		fact, err := s.conn.NextFact(ctx, seq, chain)
@@ -153,35 +153,33 @@ func (s *Service) stood(ctx context.Context, call events.CallID, in events.Inbox
 		case errors.Is(err, jetstream.ErrTampered):
 		case err != nil:
 			return false, false, fmt.Errorf("read call %s: %w", call, err)
-		case s.became(fact, in, e):
+		case s.became(fact, in, d):
 			return held, true, nil
 		}
 		seq = fact.Seq
-		if !firstStored(fact).After(e.Stored) {
+		if !since(fact).After(d.Event.Stored) {
 			held = err == nil && fact.Place.Kind == events.KindAsk
 		}
 	}
 }
 
-// became reports whether a fact is the answer that a decision has become, by a gate's word.
-func (s *Service) became(fact events.Event, in events.Inbox, e events.Event) bool {
-	if fact.Place.Kind != events.KindAnswer || e.ID == "" {
+// became reports whether a decision is part of the answer that a fact is, by a gate's word.
+func (s *Service) became(fact events.Event, in events.Inbox, d jetstream.Delivery) bool {
+	if fact.Place.Kind != events.KindAnswer || d.Event.ID == "" {
 		return false
 	}
 	a, err := events.Data[events.CallAnswered](fact)
-	return err == nil && a.EventID == e.ID && sentBy(in, a.Principal) && s.genuine(fact) == nil
+	if err != nil || a.EventID == d.Event.ID && !events.SamePrincipal(in.Principal, a.Principal) {
+		return false
+	}
+	return took(&a, d) && s.genuine(fact) == nil
 }
 
-// sentBy compares the token of a subject with a principal.
-func sentBy(in events.Inbox, principal string) bool {
-	return in.Principal == principal || in.Principal == events.Token(principal)
-}
-
-// firstStored is when a fact was stored, and of an ask that repeats another when the first of its round was.
-func firstStored(fact events.Event) time.Time {
+// since is when a fact was stored, and of an ask since when people could know it.
+func since(fact events.Event) time.Time {
 	if fact.Place.Kind == events.KindAsk {
-		if ask, err := events.Data[events.CallHeld](fact); err == nil && ask.Since != nil {
-			return *ask.Since
+		if ask, err := events.Data[events.CallHeld](fact); err == nil {
+			return ask.KnownSince(fact)
 		}
 	}
 	return fact.Stored

@@ -82,12 +82,11 @@ func (s *Service) serveDecide(ctx context.Context, r jetstream.Request) (any, er
 			return out, err
 		}
 	}
-	seq, err := s.conn.StoreRequest(ctx, req.Inbox(s.ns), header, r.Data)
-	if err != nil {
+	if w.seq, err = s.conn.StoreRequest(ctx, req.Inbox(s.ns), header, r.Data); err != nil {
 		return nil, storeError(err)
 	}
 	if w.event == "" { // what is no event is told by its place in the inbox
-		w.event = idOf(jetstream.Delivery{Event: events.Event{Seq: seq}})
+		w.event = idOf(jetstream.Delivery{Event: events.Event{Seq: w.seq}})
 	}
 	return w.outcome(ctx, heard)
 }
@@ -110,6 +109,7 @@ type waiting struct {
 	s     *Service
 	in    events.Inbox
 	event string // its id, or its place in the inbox
+	seq   uint64 // there; zero before it is stored
 	sent  events.DecisionRequested
 }
 
@@ -159,6 +159,10 @@ func (w *waiting) unknown() *events.DecisionOutcome {
 
 // look reads what the log says about the decision: nothing, its outcome, or its refusal as an error.
 func (w *waiting) look(ctx context.Context) (*events.DecisionOutcome, error) {
+	handled, err := w.handled(ctx)
+	if err != nil {
+		return nil, err
+	}
 	calls, err := w.calls(ctx)
 	if err != nil {
 		return nil, err
@@ -166,7 +170,7 @@ func (w *waiting) look(ctx context.Context) (*events.DecisionOutcome, error) {
 	for _, call := range calls {
 		out, refusal, err := w.s.conn.Became(ctx, jetstream.Sent{
 			Call: call, EventID: w.event, Principal: w.in.Principal, Decision: w.sent.Decision, Fingerprint: w.sent.Fingerprint,
-			Genuine: func(fact events.Event) bool { return w.s.genuine(fact) == nil },
+			Unhandled: !handled, Genuine: func(fact events.Event) bool { return w.s.genuine(fact) == nil },
 		})
 		switch {
 		case err != nil:
@@ -178,6 +182,16 @@ func (w *waiting) look(ctx context.Context) (*events.DecisionOutcome, error) {
 		}
 	}
 	return nil, nil //nolint:nilnil // nothing is known
+}
+
+// handled reports whether a gate has done what a decision that may be a vote asks for. One who has voted before leaves no
+// trace with a second vote, so that is how its outcome is told from one that is not there yet.
+func (w *waiting) handled(ctx context.Context) (bool, error) {
+	if w.seq == 0 || w.sent.Fingerprint == "" {
+		return false, nil
+	}
+	b, err := w.s.conn.Backlog(ctx, events.StreamInbox, Name)
+	return err == nil && b.Floor >= w.seq, err
 }
 
 // calls are those that the decision may have met. One that names none met one of those that were asked about, or was
@@ -193,7 +207,7 @@ func (w *waiting) calls(ctx context.Context) ([]events.CallID, error) {
 		if err != nil {
 			return nil, err
 		}
-		if sentBy(w.in, d.Principal) {
+		if events.SamePrincipal(w.in.Principal, d.Principal) {
 			return nil, &d.Error
 		}
 	case !errors.Is(err, jetstream.ErrNotFound):

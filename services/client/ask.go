@@ -281,8 +281,8 @@ func (c *Client) Asks(ctx context.Context, f Filter) (asks []events.OpenAsk, tot
 // waits. A call that was decided is refused with already_decided and the answer, one that waits for nothing with
 // not_found.
 func (c *Client) Ask(ctx context.Context, id string) (*events.CallHeld, error) {
-	if err := c.needsLog("looking at an ask"); err != nil {
-		return nil, err
+	if !c.reads() {
+		return c.askGate(ctx, id)
 	}
 	call, err := c.callOf(ctx, decision("", id, nil))
 	if err != nil {
@@ -326,6 +326,24 @@ func (c *Client) addVotes(ctx context.Context, call events.CallID, ask *events.C
 	return nil
 }
 
+// askGate has the gate show the ask.
+func (c *Client) askGate(ctx context.Context, id string) (*events.CallHeld, error) {
+	run, call := id, ""
+	if named, err := events.ParseCallID(id); err == nil {
+		run, call = named.Run, named.Token()
+	} else if !events.IsRunID(id) {
+		return nil, invalid("%q is neither the id of a call nor that of a run", id)
+	}
+	ctx, cancel := context.WithTimeout(ctx, gateTime)
+	defer cancel()
+	var ask events.CallHeld
+	err := c.conn.Ask(ctx, c.ns.ServiceSubject(events.VerbAsk, c.cfg.Principal, run, call), events.Event{}, &ask)
+	if err != nil {
+		return nil, busError(err)
+	}
+	return &ask, nil
+}
+
 // notHeld says why a call waits for nobody.
 func (c *Client) notHeld(ctx context.Context, call events.CallID) error {
 	fact, err := c.conn.Fact(ctx, c.ns.Call(call, events.KindAnswer))
@@ -341,8 +359,7 @@ func (c *Client) notHeld(ctx context.Context, call events.CallID) error {
 	if err != nil {
 		return err
 	}
-	w := &waiting{c: c, call: call}
-	return w.decided(a)
+	return a.Decided(c.cfg.Principal)
 }
 
 // AskEvent is news about asks: a call is held, or it was decided.

@@ -6,7 +6,9 @@
 //	for chunk, err := range run.Follow(ctx, 0, nil) { … }
 //
 // Everything it asks for is one event on a subject of its principal, and everything it learns is an event too. Starting,
-// following and deciding need no right to read the log (Config.LiveOnly); listing does. Nothing here decides anything:
+// following and deciding need no right to read the log (Config.LiveOnly); listing does. A decision is published where it
+// is stored, whether a gate runs or not, and its outcome read from the log. Who may not read that sends it as a request
+// to the gate, which stores it in the same place and replies the outcome; without a gate it is published all the same. Nothing here decides anything:
 // what a client hears are hints, and what counts is what planner and gate have stored.
 package client
 
@@ -42,6 +44,10 @@ type Config struct {
 	// LiveOnly is for users who may read no stream, such as those of the account EDGE: runs are followed from the moment
 	// of their start, and what is missed then is missed. Default: streams are read.
 	LiveOnly bool
+	// ByRequest sends decisions as requests to the gate's micro service, which replies what became of them. Users who may
+	// not read the log always ask so, because nobody else can tell them everything. Default: decisions are published, so
+	// that they are stored though no gate runs, and the log is looked at.
+	ByRequest bool
 	// Wait is how long Decide and Cancel wait for the outcome. Default 30 s.
 	Wait time.Duration
 	// Service is the name in the events' source. Default "client".
@@ -68,6 +74,7 @@ type Client struct {
 
 	refusals refusals
 	blind    atomic.Bool // the user may not read the log, as an attempt has shown
+	mute     atomic.Bool // the user may not decide by request, as an attempt has shown
 
 	mu    sync.Mutex
 	stops []func() // of what is heard

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +23,7 @@ const (
 type Decision struct {
 	Decision events.Decision
 
-	// ToolCallID names the call. It may be left out for RunID when exactly one call of that run waits, and the user may
-	// read the log.
+	// ToolCallID names the call. It may be left out for RunID when exactly one call of that run waits.
 	ToolCallID string
 	RunID      string
 
@@ -52,34 +50,15 @@ type DecisionOptions struct {
 
 // States that a decision leads to.
 const (
-	StatePending  = "pending"  // a vote of several that are needed
-	StateHeld     = "held"     // an edit that asks again
-	StateReleased = "released" // the call runs
-	StateFinished = "finished" // the call has its result
-	StateSent     = "sent"     // stored, and no gate has said yet what became of it
+	StatePending  = events.DecisionPending  // a vote of several that are needed
+	StateHeld     = events.DecisionHeld     // an edit that asks again
+	StateReleased = events.DecisionReleased // the call runs
+	StateFinished = events.DecisionFinished // the call has its result
+	StateSent     = events.DecisionSent     // stored, and no gate has said yet what became of it
 )
 
 // Outcome is what became of a decision.
-type Outcome struct {
-	Accepted   bool                `json:"accepted"`
-	ToolCallID string              `json:"toolCallId"`
-	Round      int                 `json:"round"`
-	State      string              `json:"state,omitempty"` // empty after an edit when the user may not read the log
-	Answer     *events.AnswerBrief `json:"answer,omitempty"`
-	Quorum     *events.Quorum      `json:"quorum,omitempty"`
-}
-
-// MarshalJSON writes accepted as null while nobody knows.
-func (o Outcome) MarshalJSON() ([]byte, error) {
-	type plain Outcome
-	if o.State != StateSent {
-		return events.Marshal(plain(o))
-	}
-	return events.Marshal(struct {
-		Accepted *bool `json:"accepted"`
-		plain
-	}{plain: plain(o)})
-}
+type Outcome = events.DecisionOutcome
 
 // Approve lets a call run with exactly the arguments that were asked about. The id is a toolCallId, or a run id when one
 // call of the run waits.
@@ -137,7 +116,7 @@ func decision(kind events.Decision, id string, o *DecisionOptions) Decision {
 // the decision is stored and will be judged, and the caller looks again. A decision that does not count is an
 // *events.Error, and the call is as it was.
 func (c *Client) Decide(ctx context.Context, d Decision) (*Outcome, error) {
-	call, err := c.callOf(ctx, d)
+	w, err := c.waitFor(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -146,24 +125,92 @@ func (c *Client) Decide(ctx context.Context, d Decision) (*Outcome, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also of what is heard
-	w := &waiting{c: c, call: call, sent: d, answers: make(chan events.CallAnswered, 8)}
 	if err := w.listen(ctx); err != nil {
 		return nil, err
 	}
-	subject := c.ns.InDecide(c.cfg.Principal, call)
-	e, err := c.request(subject, call.Run, events.DecisionRequested{
-		Decision: d.Decision, ToolCallID: call.String(), Round: d.Round, Fingerprint: d.Fingerprint, Reason: d.Reason,
+	subject := c.ns.InDecideRun(c.cfg.Principal, w.run)
+	if w.call.Run != "" {
+		subject = c.ns.InDecide(c.cfg.Principal, w.call)
+	}
+	w.event, err = c.request(subject, w.run, events.DecisionRequested{
+		Decision: d.Decision, ToolCallID: w.id(), Round: d.Round, Fingerprint: d.Fingerprint, Reason: d.Reason,
 		Args: d.Args, Result: d.Result, ResumeData: d.ResumeData, ModelOutput: d.ModelOutput, Grant: d.Grant,
 		Groups: d.Groups,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.send(ctx, subject, e); err != nil {
-		return nil, err
+	if c.byRequest() {
+		out, err := w.askGate(ctx)
+		if out != nil || err != nil {
+			return out, err
+		}
 	}
-	w.eventID = e.ID
+	if !w.stored {
+		if err := c.send(ctx, subject, w.event); err != nil {
+			return nil, err
+		}
+	}
 	return w.outcome(ctx)
+}
+
+// waitFor says which call, or of which run the one that waits, a decision is about. Who may read the log looks for the
+// call first, so that the decision names it; for others the gate finds it.
+func (c *Client) waitFor(ctx context.Context, d Decision) (*waiting, error) {
+	w := &waiting{c: c, run: d.RunID, said: d, until: time.Now().Add(c.cfg.Wait), answers: make(chan events.CallAnswered, 8)}
+	if d.ToolCallID == "" && !c.reads() && events.IsRunID(d.RunID) {
+		return w, nil
+	}
+	var err error
+	w.call, err = c.callOf(ctx, d)
+	w.run = w.call.Run
+	return w, err
+}
+
+// byRequest reports whether decisions go by request. A user who may not make any is refused once.
+func (c *Client) byRequest() bool { return (c.cfg.ByRequest || !c.reads()) && !c.mute.Load() }
+
+// gateTime is how long a gate's reply is waited for. It replies within 9 s.
+const gateTime = 12 * time.Second
+
+// askGate sends the decision by request and gives what the gate says became of it. It gives nothing when no gate can say
+// so (yet): then the same event is published, which is harmless, or the outcome is heard.
+func (w *waiting) askGate(ctx context.Context) (*Outcome, error) {
+	w.asked = true
+	if w.c.mute.Load() {
+		return nil, nil //nolint:nilnil // nothing is known
+	}
+	try, cancel := context.WithTimeout(ctx, min(gateTime, w.c.cfg.Wait))
+	defer cancel()
+	call := ""
+	if w.call.Run != "" {
+		call = w.call.Token()
+	}
+	var out Outcome
+	err := w.c.conn.Ask(try, w.c.ns.ServiceSubject(events.VerbDecide, w.c.cfg.Principal, w.run, call), w.event, &out)
+	if e, ok := errors.AsType[*events.Error](err); ok {
+		switch e.Code {
+		case events.CodeUnavailable, events.CodeUnknownOutcome, events.CodeInternal: // nobody knows
+			return nil, nil //nolint:nilnil // nothing is known
+		}
+		return nil, e
+	}
+	switch {
+	case err == nil && out.State != StateSent && out.State != "":
+		return &out, nil
+	case err == nil:
+		w.stored = true
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, jetstream.ErrTooLarge):
+		return nil, busError(err)
+	default: // no gate, no right to ask it, or no reply
+		if errors.Is(err, jetstream.ErrPermission) {
+			w.c.mute.Store(true)
+		}
+		w.c.cfg.Log.DebugContext(ctx, "no gate answers a decision by request", "error", err)
+	}
+	return nil, nil //nolint:nilnil // nothing is known
 }
 
 // callOf finds the call that is meant.
@@ -181,8 +228,12 @@ func (c *Client) callOf(ctx context.Context, d Decision) (events.CallID, error) 
 	if d.RunID == "" {
 		return events.CallID{}, invalid("name a call or a run")
 	}
-	if err := c.needsLog("deciding without naming the call"); err != nil {
-		return events.CallID{}, err
+	if !c.reads() {
+		ask, err := c.askGate(ctx, d.RunID)
+		if err != nil {
+			return events.CallID{}, err
+		}
+		return events.ParseCallID(ask.ToolCallID)
 	}
 	info, err := c.Info(ctx, d.RunID)
 	if err != nil {
@@ -211,22 +262,37 @@ func (c *Client) callOf(ctx context.Context, d Decision) (events.CallID, error) 
 // waiting is a decision on its way to an outcome.
 type waiting struct {
 	c       *Client
-	call    events.CallID
-	sent    Decision
-	eventID string
+	run     string
+	call    events.CallID // zero when the decision names none
+	said    Decision
+	event   events.Event
+	until   time.Time // when its sender waits no longer
 	answers chan events.CallAnswered
 	deaf    bool // answers cannot be heard
+	asked   bool // a gate, by request
+	stored  bool // by the gate that was asked
 }
 
-// listen hears the answers of the call until ctx ends.
+// id is the toolCallId that the decision names, if any.
+func (w *waiting) id() string {
+	if w.call.Run == "" {
+		return ""
+	}
+	return w.call.String()
+}
+
+// listen hears the answers of the call until ctx ends; when the decision names none, those of every call.
 func (w *waiting) listen(ctx context.Context) error {
-	subject := w.c.ns.Call(w.call, events.KindAnswer).Subject()
+	subject := w.c.ns.EveryCall(events.KindAnswer)
+	if w.call.Run != "" {
+		subject = w.c.ns.Call(w.call, events.KindAnswer).Subject()
+	}
 	_, err := w.c.conn.Hear(ctx, subject, func(e events.Event) {
 		if !w.c.signed(e) {
 			return
 		}
 		a, err := events.Data[events.CallAnswered](e)
-		if err != nil {
+		if err != nil || w.call.Run == "" && a.EventID != w.event.ID {
 			return
 		}
 		select {
@@ -234,17 +300,17 @@ func (w *waiting) listen(ctx context.Context) error {
 		default: // a flood: the log says what counts
 		}
 	})
-	if errors.Is(err, jetstream.ErrPermission) && w.c.reads() {
-		w.deaf = true // notes and looks at the log will do
+	if errors.Is(err, jetstream.ErrPermission) {
+		w.deaf = true // notes, looks at the log and the gate will do
 		return nil
 	}
 	return busError(err)
 }
 
 func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
-	notes, done := w.c.refusals.of(w.eventID)
+	notes, done := w.c.refusals.of(w.event.ID)
 	defer done()
-	limit := time.NewTimer(w.c.cfg.Wait)
+	limit := time.NewTimer(time.Until(w.until))
 	defer limit.Stop()
 	next := firstLook
 	if w.deaf {
@@ -260,15 +326,17 @@ func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
 			if note.refused != nil {
 				return nil, note.refused
 			}
-			return w.pending(note.vote.Round, note.vote.Quorum), nil
+			return &Outcome{
+				Accepted: true, ToolCallID: note.vote.ToolCallID, Round: note.vote.Round, State: StatePending, Quorum: note.vote.Quorum,
+			}, nil
 		case a := <-w.answers:
-			if a.EventID == w.eventID {
+			if a.EventID == w.event.ID {
 				return w.accepted(ctx, a), nil
 			}
 			if other == nil { // the refusal says more, should it arrive
 				other, grace = &a, time.After(noteGrace)
 			}
-			if w.votedFor(a) { // unless it was an earlier vote; the log knows
+			if w.votedFor(a) { // unless it was an earlier vote; the log and the gate know
 				look.Reset(0)
 			}
 		case <-look.C:
@@ -281,88 +349,79 @@ func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
 			if w.votedFor(*other) {
 				return w.accepted(ctx, *other), nil
 			}
-			return nil, w.decided(*other)
+			return nil, other.Decided(w.c.cfg.Principal)
 		case <-limit.C:
-			return &Outcome{ToolCallID: w.call.String(), State: StateSent}, nil
+			return &Outcome{ToolCallID: w.id(), State: StateSent}, nil
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// votedFor reports whether a vote of the client's principal for what was sent is part of an answer.
+// votedFor reports whether a vote of the client's principal for what was said is part of an answer.
 func (w *waiting) votedFor(a events.CallAnswered) bool {
-	return a.Decision == w.sent.Decision && events.SameDigest(a.Fingerprint, w.sent.Fingerprint) &&
+	return a.Decision == w.said.Decision && events.SameDigest(a.Fingerprint, w.said.Fingerprint) &&
 		(&events.Quorum{Votes: a.Votes}).Has(w.c.cfg.Principal)
 }
 
-// look asks the log what became of the decision; nothing when it does not say.
+// look asks the log what became of the decision, or, when that turns out to be closed to the user, once the gate; nothing
+// when they do not say.
 func (w *waiting) look(ctx context.Context) (*Outcome, error) {
 	if !w.c.reads() {
+		if w.asked {
+			return nil, nil //nolint:nilnil // nothing is known
+		}
+		return w.askGate(ctx)
+	}
+	if w.call.Run == "" {
 		return nil, nil //nolint:nilnil // nothing is known
 	}
-	out, refusal, err := w.c.conn.Became(ctx, jetstream.Sent{
-		Call: w.call, EventID: w.eventID, Principal: w.c.cfg.Principal, Decision: w.sent.Decision, Fingerprint: w.sent.Fingerprint,
-		Genuine: w.c.signed,
-	})
+	out, refusal, err := w.c.conn.Became(ctx, w.sent())
 	switch {
 	case err != nil:
 		return nil, w.c.tolerate(err)
 	case refusal != nil:
 		return nil, refusal
-	case out == nil:
-		return nil, nil //nolint:nilnil // nothing is known
+	case out != nil && out.State == "":
+		w.afterEdit(ctx, out)
 	}
-	o := Outcome(*out)
-	if o.State == "" {
-		w.afterEdit(ctx, &o)
-	}
-	return &o, nil
+	return out, nil
 }
 
-func (w *waiting) pending(round int, q *events.Quorum) *Outcome {
-	return &Outcome{Accepted: true, ToolCallID: w.call.String(), Round: round, State: StatePending, Quorum: q}
-}
-
-// decided tells a sender who was second which decision counted.
-func (w *waiting) decided(a events.CallAnswered) *events.Error {
-	by := cmp.Or(a.Principal, "its deadline")
-	e := events.Errorf(events.CodeAlreadyDecided, "call %s was already decided: %s by %s", w.call, a.Decision, by)
-	e.Answer, e.Same = brief(a), a.Principal == w.c.cfg.Principal
-	return e
-}
-
-func brief(a events.CallAnswered) *events.AnswerBrief {
-	return &events.AnswerBrief{
-		Decision: a.Decision, Principal: a.Principal, At: a.At.Format(time.RFC3339Nano),
-		Reason: a.Reason,
+// sent is how the log is asked. A vote of the principal's before counts for this one, since each has one.
+func (w *waiting) sent() jetstream.Sent {
+	return jetstream.Sent{
+		Call: w.call, EventID: w.event.ID, Principal: w.c.cfg.Principal,
+		Decision: w.said.Decision, Fingerprint: w.said.Fingerprint, Genuine: w.c.signed,
 	}
 }
 
 func (w *waiting) accepted(ctx context.Context, a events.CallAnswered) *Outcome {
-	out := &Outcome{Accepted: true, ToolCallID: w.call.String(), Round: a.Round, State: StateFinished, Answer: brief(a)}
-	switch {
-	case a.Decision == events.Edit:
+	out := a.Outcome()
+	if out.State == "" {
 		w.afterEdit(ctx, out)
-	case a.Decision.Releases():
-		out.State = StateReleased
 	}
 	return out
 }
 
 // afterEdit finds out what the gate made of edited arguments, within a moment: it may ask again, release or refuse them.
 func (w *waiting) afterEdit(ctx context.Context, out *Outcome) {
-	out.State = ""
 	ctx, cancel := context.WithTimeout(ctx, noteGrace)
 	defer cancel()
-	for w.c.reads() {
-		last, err := w.c.conn.Last(ctx, w.c.ns.Call(w.call, events.KindAnswer).Chain())
-		if err != nil {
+	if !w.c.reads() {
+		if said, err := w.askGate(ctx); err == nil && said != nil {
+			*out = *said
+		}
+		return
+	}
+	for w.call.Run != "" {
+		now, _, err := w.c.conn.Became(ctx, w.sent())
+		switch {
+		case err != nil:
 			_ = w.c.tolerate(err) // the state stays open
 			return
-		}
-		if last.Place.Kind != events.KindAnswer {
-			out.State, out.Round = stateAfter(last, out.Round)
+		case now != nil && now.State != "":
+			*out = *now
 			return
 		}
 		select {

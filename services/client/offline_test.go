@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,7 +133,8 @@ jetstream: {}
 authorization: { users: [
   { user: "services", password: "x" }
   { user: "bob", password: "x", permissions: {
-    publish: ["weir.default.in.start.bob.*", "weir.default.in.cancel.bob.*", "weir.default.in.decide.bob.*.*"]
+    publish: ["weir.default.in.start.bob.*", "weir.default.in.cancel.bob.*", "weir.default.in.decide.bob.*.*",
+      "weir.default.svc.decide.bob.*.*", "weir.default.svc.ask.bob.*.*"]
     subscribe: ["_INBOX_bob.>", "weir.default.live.*", "weir.default.note.bob.>",
       "weir.default.run.*.call.*.ask", "weir.default.run.*.call.*.answer"] } }
 ] }
@@ -197,12 +199,19 @@ func TestLiveOnlyNeedsNoRightToRead(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"info":      second(c.Info(t.Context(), waits.RunID)),
-		"ask":       second(c.Ask(t.Context(), waits.Asks[0].ToolCallID)),
 		"suspended": second(c.Suspended(t.Context(), client.Filter{})),
-		"no call":   second(c.Approve(t.Context(), waits.RunID, nil)),
 	} {
 		if events.CodeOf(err) != events.CodeForbidden {
 			t.Errorf("%s: error = %v, want forbidden", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"ask":     second(c.Ask(t.Context(), waits.Asks[0].ToolCallID)),
+		"the one": second(c.Ask(t.Context(), waits.RunID)),
+		"no call": second(c.Approve(t.Context(), waits.RunID, nil)),
+	} {
+		if events.CodeOf(err) != events.CodeRunEnded {
+			t.Errorf("%s: error = %v, want run_ended", name, err)
 		}
 	}
 	if v := edge.Violations(); len(v) != 0 {
@@ -212,11 +221,24 @@ func TestLiveOnlyNeedsNoRightToRead(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A user who may read less than the configuration says is refused once and not bothered again.
+// A user who may read less than the configuration says, and one who may not ask the gate either, is refused once and not
+// bothered again.
 func TestDecideWithoutTheRightToReadTheLog(t *testing.T) {
 	t.Parallel()
+	for name, rights := range map[string]string{
+		"may ask": edgeRights, "may not": strings.ReplaceAll(edgeRights, "weir.default.svc.", "weir.other.svc."),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			decidesWithoutReading(t, rights)
+		})
+	}
+}
+
+func decidesWithoutReading(t *testing.T, rights string) {
+	t.Helper()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(conf, []byte(edgeRights), 0o600); err != nil {
+	if err := os.WriteFile(conf, []byte(rights), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	srv, err := embedded.StartConfig(t.Context(), conf, embedded.Options{Dir: t.TempDir()})
@@ -250,7 +272,7 @@ func TestDecideWithoutTheRightToReadTheLog(t *testing.T) {
 	for _, v := range edge.Violations() {
 		tries += v.Count
 	}
-	if tries > 2 { // answer and refusal, read at once
+	if tries > 3 { // answer and refusal, read at once, and the gate
 		t.Errorf("the log was tried %d times", tries)
 	}
 }
