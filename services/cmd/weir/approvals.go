@@ -11,6 +11,9 @@ something, and calls in doubt, which were started and of which nobody knows whet
 A call is named by its toolCallId, <runId>=<step>-<i>. The id of a run will do while exactly one call of it waits.
 The first decision counts; who is second is told which one did, with exit code 4.
 
+Users who may read no stream decide with --live-only: the gate shows them the call and tells them what became of the
+decision. They cannot list what waits, but ls --watch shows what is asked from then on.
+
 What comes from models and tools is shown with everything visible: characters that hide, turn the writing around or command
 a terminal stand there as their number, such as <U+202E>.`,
 		Example: `  weir approvals ls --mine

@@ -201,10 +201,13 @@ func (a *app) aim(ctx context.Context, c *client.Client, id string, d *client.De
 	} else {
 		d.RunID = id
 	}
-	if isCall && (a.liveOnly || d.Round != nil || d.Fingerprint != "") {
+	if isCall && (d.Round != nil || d.Fingerprint != "") {
 		return nil
 	}
 	ask, err := c.Ask(ctx, id)
+	if code := events.CodeOf(err); isCall && a.liveOnly && (code == events.CodeForbidden || code == events.CodeUnavailable) {
+		return nil // who can look at nothing decides what waits when the decision arrives
+	}
 	if err != nil {
 		return err
 	}

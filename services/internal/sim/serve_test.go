@@ -633,3 +633,45 @@ func TestB8_34_NobodyJudges(t *testing.T) {
 		}
 	})
 }
+
+// TestB8_23_VotesByRequest casts the votes of a quorum by request: each voter is told how the ask stands, and the one who
+// completes it what it led to.
+func TestB8_23_VotesByRequest(t *testing.T) {
+	inCase(t, func(t *testing.T) {
+		a := payer(t, Options{Rules: map[string]events.RuleSet{"default": {Name: "default", Rules: []events.Rule{
+			{Name: "two", Tools: []string{"pay"}, Action: events.RuleAsk, Quorum: 2},
+		}}}}, 1)
+		a.StartAll()
+		a.Start(approval.Name)
+		run := a.Request("go")
+		call := a.call(run, 1, 1)
+		fingerprint := a.AwaitAsk(call, moment).Fingerprint
+		ballot := func(who string) *nats.Msg {
+			_, m := a.event(who, run, call.Token(), events.DecisionRequested{Decision: events.Approve, ToolCallID: call.String(), Fingerprint: fingerprint})
+			m.Subject = a.Conn().Namespace().ServiceSubject(events.VerbDecide, who, run, call.Token())
+			return m
+		}
+		first := ballot("alice")
+		for i, m := range []*nats.Msg{first, first, ballot("alice")} { // once more, and by another event: it counts once
+			out, why := a.asked(m)
+			if why != nil || out.State != events.DecisionPending || out.Quorum.Need != 2 || len(out.Quorum.Votes) != 1 || out.Quorum.Votes[0].Principal != "alice" {
+				t.Fatalf("vote %d: %+v, %v", i, out, why)
+			}
+		}
+		held, why := a.ask("bob", run, "")
+		if why != nil || held.Quorum.Need != 2 || !held.Quorum.Has("alice") {
+			t.Errorf("the ask: %+v, %v", held, why)
+		}
+		out, why := a.asked(ballot("bob"))
+		if why != nil || out.State != events.DecisionReleased || out.Answer.Principal != "bob" {
+			t.Fatalf("the vote that completes it: %+v, %v", out, why)
+		}
+		out, why = a.asked(first)
+		if why != nil || out.State != events.DecisionReleased {
+			t.Errorf("the first vote again: %+v, %v", out, why)
+		}
+		out, why = a.asked(ballot("carol"))
+		wantCode(t, "a vote too late", out, why, events.CodeAlreadyDecided)
+		a.completed(run)
+	})
+}
