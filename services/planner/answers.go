@@ -56,7 +56,7 @@ type suspension struct {
 	shown openCall
 }
 
-// openCall is a suspended call as a model sees it. Secrets are masked.
+// openCall is a suspended call as a model sees it: as its ask stands in the log, without the secrets of its tool.
 type openCall struct {
 	ToolCallID   string          `json:"toolCallId"`
 	Tool         string          `json:"tool"`
@@ -70,29 +70,19 @@ type openCall struct {
 const maxShown = 16 << 10
 
 // suspensionOf is the form of a call for a model; false when it cannot be resumed by what a message says.
-func suspensionOf(ask events.CallHeld, m events.Manifest) (suspension, bool) {
+func suspensionOf(ask events.CallHeld) (suspension, bool) {
 	schema := ask.ResumeSchema
 	if ask.Kind != events.AskSuspended || !ask.Takes(events.ResumeD) || len(schema) == 0 || string(schema) == "null" || len(schema) > maxShown {
 		return suspension{}, false
 	}
 	return suspension{ask: ask, shown: openCall{
 		ToolCallID: ask.ToolCallID, Tool: ask.ToolName, Title: ask.Title, ResumeSchema: schema,
-		Arguments: shownAs(m.InputSchema, ask.Args), Asks: shownAs(m.SuspendSchema, ask.SuspendPayload),
+		Arguments: shownAs(ask.Args), Asks: shownAs(ask.SuspendPayload),
 	}}, true
 }
 
-// shownAs is a value without its secrets, and not at all when it is too large or its schema cannot be read.
-func shownAs(schema, value json.RawMessage) json.RawMessage {
-	if len(value) == 0 {
-		return nil
-	}
-	if len(schema) > 0 && string(schema) != "null" {
-		compiled, err := events.CompileSchema(schema)
-		if err != nil {
-			return json.RawMessage(`"not shown"`)
-		}
-		value = events.Mask(compiled, value)
-	}
+// shownAs is a value as it is shown; too large ones are not.
+func shownAs(value json.RawMessage) json.RawMessage {
 	if len(value) > maxShown {
 		return json.RawMessage(`"too large to be shown"`)
 	}

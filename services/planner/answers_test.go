@@ -14,7 +14,7 @@ import (
 // TestAnswerStories tells stories of messages that may answer what suspended tools wait for: what the model is shown, and
 // what its answer is worth.
 //
-// asks has one ask a line, tools.json the manifests by key, message what the user says, said what the model makes of it.
+// asks has one ask a line, message what the user says, said what the model makes of it.
 func TestAnswerStories(t *testing.T) {
 	t.Parallel()
 	story.Run(t, "testdata/answers/*.txtar", func(t *testing.T, s story.Story) string {
@@ -58,7 +58,7 @@ func (n *narrator) asks(lines []byte) []suspension {
 			Allowed: events.AskSuspended.Allowed(), Args: json.RawMessage(`{}`), Fingerprint: "sha256:f",
 		}
 		n.read(line, &ask)
-		if w, ok := suspensionOf(ask, n.def.tools[ask.ToolName]); ok {
+		if w, ok := suspensionOf(ask); ok {
 			waiting = append(waiting, w)
 		}
 	}

@@ -224,7 +224,7 @@ func (s *Service) suspensionsOf(ctx context.Context, st *events.State, key strin
 		if err != nil {
 			return nil, err
 		}
-		if w, ok := suspensionOf(ask, def.tools[ask.ToolName]); ok && ask.KnownSince(fact).Before(sent) {
+		if w, ok := suspensionOf(ask); ok && ask.KnownSince(fact).Before(sent) {
 			found = append(found, w)
 		}
 	}
