@@ -64,7 +64,8 @@ func sometimes(t *testing.T, r jetstreamtest.Report) {
 		"run:completed", "run:cancelled", "answer:approve", "answer:decline", "answer:edit", "answer:respond",
 		"answer:resume", "answer:expired", "ask:approval", "ask:suspended", "ask:in_doubt", "suspend:in_doubt",
 		"suspend:suspended", "result:ok", "result:declined", "result:expired", "result:cancelled", "result:responded",
-		"claim:again", "late", "refused", "answer:auto_resume", "run:resumed", "go:grant", "use",
+		"claim:again", "late", "refused", "vote", "answer:votes", "ask:escalated", "ask:deadline", "ask:reminded",
+		"answer:auto_resume", "run:resumed", "go:grant", "use",
 	} {
 		if r[branch] == 0 {
 			t.Errorf("no seed reached %s", branch)
@@ -114,6 +115,7 @@ func newChaos(t *testing.T, seed int64) *chaos {
 		Point: c.point,
 		Tools: c.tools(),
 		Agent: talker(c.tools()),
+		Rules: severe(seed),
 		Gate:  func(g *approval.Config) { g.Expires, g.Sweep = 3*time.Minute, time.Minute },
 		Plan:  func(p *planner.Config) { p.Sweep = time.Minute },
 		Conn: func(o *jetstream.Options) {
@@ -387,7 +389,7 @@ func (c *chaos) decide(call events.CallID) {
 	c.w.must(err)
 	for range 1 + c.pick(3) {
 		d := c.decision(ask)
-		_ = c.w.TryDecide("alice", d) // the server may be away: the log tells what counted
+		_ = c.w.TryDecide(c.decider(ask), d) // the server may be away: the log tells what counted
 	}
 }
 

@@ -45,6 +45,8 @@ var plots = []plot{
 		return []string{run}
 	}},
 	{name: "grant", opts: twoTools, want: events.RunCompleted, drive: func(w *World) []string { return w.granted() }},
+	{name: "quorum", opts: fourEyes, want: events.RunCompleted, drive: func(w *World) []string { return []string{w.voted()} }},
+	{name: "repeat", opts: insistent, want: events.RunCompleted, drive: func(w *World) []string { return []string{w.escalated()} }},
 	{name: "resume", opts: suspending, want: events.RunCompleted, drive: func(w *World) []string {
 		run := w.Request("refund order 42, over the limit")
 		call := events.CallID{Run: run, Step: 1, Index: 1}

@@ -114,6 +114,7 @@ type meet struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
 	notes map[string][]events.Error // by the id of the request that was refused
+	taken map[string]bool           // by the id of a decision that was taken as a vote
 }
 
 func newMeet(t *testing.T, seed int, tally *tally, o Options) *meet {
@@ -202,6 +203,10 @@ func (m *meet) pick(n int) int {
 func (m *meet) hear(e events.Event) {
 	var id string
 	var why events.Error
+	if e.Type == events.TypeOf[events.VoteCast]() {
+		m.hearVote(e)
+		return
+	}
 	if d, err := events.Data[events.DecisionRefused](e); e.Type == events.TypeOf[events.DecisionRefused]() && err == nil {
 		id, why = d.EventID, d.Error
 	} else if d, err := events.Data[events.RunRefused](e); err == nil {
@@ -349,6 +354,7 @@ func (r *meeting) check() {
 		switch {
 		case m.decision == "":
 			r.checkCancel(m)
+		case r.voted(m, won, counted): // one of several
 		case m.id != counted.EventID:
 			r.checkLoser(m, counted)
 		case len(r.told(m.id)) > 0:
