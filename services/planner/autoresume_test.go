@@ -677,7 +677,7 @@ func TestB11_4SecretsAreMasked(t *testing.T) {
 		Card    string `json:"card"`
 	}
 	synctest.Test(t, func(t *testing.T) {
-		o, model, _ := talking(t)
+		o, _, _ := talking(t)
 		o.Tools = []agent.Tool{agent.NewTool("weather", "Tell the weather", func(_ context.Context, call *agent.Call, _ withCard) (string, error) {
 			return "", call.Suspend(map[string]string{"pin": "4711"})
 		}, &agent.ToolOptions{
@@ -685,7 +685,7 @@ func TestB11_4SecretsAreMasked(t *testing.T) {
 			SuspendSchema: json.RawMessage(`{"type":"object","properties":{"pin":{"type":"string","x-weir-secret":true}}}`),
 			ResumeSchema:  json.RawMessage(`{"type":"boolean"}`),
 		})}
-		model = agenttest.NewModel(t, agenttest.Ask("weather", `{"orderId":"42","card":"4242-4242"}`), says(), agenttest.Say("Hello."))
+		model := agenttest.NewModel(t, agenttest.Ask("weather", `{"orderId":"42","card":"4242-4242"}`), says(), agenttest.Say("Hello."))
 		o.Model = model
 		w := sim.New(t, o)
 		w.StartAll()
