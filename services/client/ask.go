@@ -338,6 +338,9 @@ func (c *Client) askGate(ctx context.Context, id string) (*events.CallHeld, erro
 	defer cancel()
 	var ask events.CallHeld
 	err := c.conn.Ask(ctx, c.ns.ServiceSubject(events.VerbAsk, c.cfg.Principal, run, call), events.Event{}, &ask)
+	if errors.Is(err, jetstream.ErrUnavailable) {
+		return nil, events.Errorf(events.CodeUnavailable, "no gate answers: the service approval must run")
+	}
 	if err != nil {
 		return nil, busError(err)
 	}

@@ -22,6 +22,10 @@ func TestB8_5_B8_19_B8_34_DecideByRequest(t *testing.T) {
 			serve(t, conn)
 			bob, alice := newClient(t, conn, "bob"), clientWith(t, conn, cfg)
 			two := held(t, bob, "pay two")
+			_, err := alice.Ask(t.Context(), two.RunID)
+			for events.CodeOf(err) == events.CodeUnavailable { // the gate's endpoints are not there yet
+				_, err = alice.Ask(t.Context(), two.RunID)
+			}
 			ids := []string{two.Asks[0].ToolCallID, two.Asks[1].ToolCallID}
 			for what, err := range map[string]error{
 				"decision": second(alice.Approve(t.Context(), two.RunID, nil)), "ask": second(alice.Ask(t.Context(), two.RunID)),
