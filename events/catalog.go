@@ -213,3 +213,24 @@ func TypeOf[T any]() string {
 	}
 	return ""
 }
+
+// factTypes are the types of the facts of each kind.
+var factTypes = map[Kind]string{
+	KindStart:   TypeOf[RunStarted](),
+	KindStep:    TypeOf[StepFinished](),
+	KindCarry:   TypeOf[RunCarried](),
+	KindEnd:     TypeOf[RunEnded](),
+	KindAsk:     TypeOf[CallHeld](),
+	KindAnswer:  TypeOf[CallAnswered](),
+	KindGo:      TypeOf[CallReleased](),
+	KindClaim:   TypeOf[CallClaimed](),
+	KindSuspend: TypeOf[CallSuspended](),
+	KindResult:  TypeOf[CallFinished](),
+	KindVote:    TypeOf[VoteCast](),
+	KindRefused: TypeOf[DecisionRefused](),
+	KindLate:    TypeOf[OutcomeDelayed](),
+	KindUse:     TypeOf[GrantUsed](),
+}
+
+// FactType is the type of the facts of a kind; empty for a kind that is none of a fact, and for self-tests.
+func FactType(kind Kind) string { return factTypes[kind] }

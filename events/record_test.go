@@ -67,6 +67,31 @@ func TestRecordHashCovers(t *testing.T) {
 	}
 }
 
+// TestFactTypes: a kind of fact has one type, which is stored in the log.
+func TestFactTypes(t *testing.T) {
+	t.Parallel()
+	kinds := []events.Kind{
+		events.KindStart, events.KindStep, events.KindCarry, events.KindEnd, events.KindAsk, events.KindAnswer, events.KindGo, events.KindClaim,
+		events.KindSuspend, events.KindResult, events.KindVote, events.KindRefused, events.KindLate, events.KindUse,
+	}
+	seen := map[string]bool{}
+	for _, kind := range kinds {
+		row, ok := events.RowOf(events.FactType(kind))
+		if !ok || row.Stream != events.StreamRuns || seen[row.Type] {
+			t.Errorf("%s: %+v", kind, row)
+		}
+		seen[row.Type] = true
+	}
+	for _, row := range events.Catalog {
+		if row.Stream == events.StreamRuns && !seen[row.Type] {
+			t.Errorf("%s is the type of no kind", row.Type)
+		}
+	}
+	if events.FactType(events.KindProbe) != "" {
+		t.Error("a self-test has a type")
+	}
+}
+
 func TestRecordLine(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]events.Record{

@@ -68,20 +68,20 @@ func (c *Conn) AwaitAudit(ctx context.Context, limit time.Duration) error {
 	if _, err := c.AuditState(ctx); err != nil {
 		return err
 	}
-	var log struct {
+	var runs struct {
 		State struct {
 			Last uint64 `json:"last_seq"`
 		} `json:"state"`
 	}
 	wait, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := c.call(wait, "STREAM.INFO."+c.ns.Store(events.StreamRuns), nil, &log); err != nil {
+	if err := c.call(wait, "STREAM.INFO."+c.ns.Store(events.StreamRuns), nil, &runs); err != nil {
 		return ctx.Err()
 	}
-	for log.State.Last > 0 {
+	for runs.State.Last > 0 {
 		m, err := c.directGet(wait, c.ns.Store(events.StreamAudit), msgGet{LastBy: c.ns.Audit()})
 		if err == nil {
-			if r, err := auditRecord(m); err == nil && r.LogSeq >= log.State.Last {
+			if r, err := auditRecord(m); err == nil && r.LogSeq >= runs.State.Last {
 				return nil
 			}
 		}

@@ -3,6 +3,8 @@ package jetstream_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -256,5 +258,50 @@ func TestAuditOfForeign(t *testing.T) {
 		if _, err := r.Decode(); err == nil {
 			t.Errorf("%s is taken for a fact", r.Subject)
 		}
+	}
+}
+
+// auditor has the rights with which an operator reads the record, and no other.
+const auditor = `
+accounts {
+  SVC {
+    jetstream: enabled
+    users: [
+      { user: provisioner, password: p }
+      { user: operator, password: p, permissions: { subscribe: ["_INBOX_operator.>"], publish: [
+        "$JS.API.STREAM.INFO.weir_default_runs", "$JS.API.STREAM.INFO.weir_default_audit", "$JS.API.DIRECT.GET.weir_default_audit" ] } }
+    ]
+  }
+}
+`
+
+// TestAuditAsOperator reads the record without a consumer, which operators may not make: SECURITY.md 3.
+func TestAuditAsOperator(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(path, []byte(auditor), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	srv, err := embedded.StartConfig(t.Context(), path, embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Shutdown)
+	all := login(t, srv, "provisioner", "_INBOX")
+	ensure(t, all, jetstream.Settings{Audit: true})
+	for i := range 300 {
+		p := ns.Start(fmt.Sprint("r", i))
+		stored(t, all, events.First(p), fact(t, p))
+	}
+	operator := login(t, srv, "operator", "_INBOX_operator")
+	if err := operator.AwaitAudit(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	records, gaps := theRecord(t, operator, jetstream.AuditQuery{})
+	if len(records) != 300 || len(gaps) > 0 {
+		t.Errorf("%d records, gaps before %v", len(records), gaps)
+	}
+	if v := operator.Violations(); len(v) > 0 {
+		t.Errorf("violations %v", v)
 	}
 }

@@ -174,28 +174,13 @@ func decodeFact(m storedMsg) (events.Event, error) {
 	return e, nil
 }
 
-// factTypes are the types of the facts of each kind.
-var factTypes = map[events.Kind]string{
-	events.KindStart:   events.TypeOf[events.RunStarted](),
-	events.KindStep:    events.TypeOf[events.StepFinished](),
-	events.KindCarry:   events.TypeOf[events.RunCarried](),
-	events.KindEnd:     events.TypeOf[events.RunEnded](),
-	events.KindAsk:     events.TypeOf[events.CallHeld](),
-	events.KindAnswer:  events.TypeOf[events.CallAnswered](),
-	events.KindGo:      events.TypeOf[events.CallReleased](),
-	events.KindClaim:   events.TypeOf[events.CallClaimed](),
-	events.KindSuspend: events.TypeOf[events.CallSuspended](),
-	events.KindResult:  events.TypeOf[events.CallFinished](),
-	events.KindVote:    events.TypeOf[events.VoteCast](),
-	events.KindRefused: events.TypeOf[events.DecisionRefused](),
-	events.KindLate:    events.TypeOf[events.OutcomeDelayed](),
-	events.KindUse:     events.TypeOf[events.GrantUsed](),
-	events.KindProbe:   probeType,
-}
-
 // checkFits holds an event against the place where it was found.
 func checkFits(e events.Event, p events.Place) error {
-	if want := factTypes[p.Kind]; e.Type != want {
+	want := events.FactType(p.Kind)
+	if p.Kind == events.KindProbe {
+		want = probeType
+	}
+	if e.Type != want {
 		return fmt.Errorf("event of type %s where %s belongs", e.Type, want)
 	}
 	if e.Subject != p.Run {

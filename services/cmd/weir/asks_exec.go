@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -233,7 +234,7 @@ func (r *askRunner) program(ctx context.Context, ask *events.CallHeld) ([]byte, 
 	cmd := exec.CommandContext(ctx, r.o.command, r.o.args...) //nolint:gosec // the user names it; nothing of the ask is in it
 	var out bounded
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(append(in, '\n')), &out, lockedWriter{&r.mu, r.a.err}
-	cmd.Env = append(r.env[:len(r.env):len(r.env)], about(ask)...)
+	cmd.Env = append(slices.Clip(r.env), about(ask)...)
 	cmd.WaitDelay = time.Second
 	ownGroup(cmd)
 	err = cmd.Run()

@@ -155,14 +155,14 @@ func (a *app) needs(q *events.Quorum) string {
 		return ""
 	}
 	text := fmt.Sprintf("%d approvals", q.Need)
-	for i, v := range q.Votes {
-		sep := ", "
-		if i == 0 {
-			sep = "; so far "
-		}
-		text += fmt.Sprintf("%s%s (%s)", sep, v.Principal, a.when(v.At))
+	if len(q.Votes) == 0 {
+		return text
 	}
-	return text
+	voters := make([]string, len(q.Votes))
+	for i, v := range q.Votes {
+		voters[i] = fmt.Sprintf("%s (%s)", v.Principal, a.when(v.At))
+	}
+	return text + "; so far " + strings.Join(voters, ", ")
 }
 
 // escalates says who may decide next when nobody does, stage by stage.

@@ -124,7 +124,7 @@ func (a *app) exportAudit(ctx context.Context, o exportOptions) error {
 		return err
 	}
 	defer hangUp(conn)
-	state, err := exportTo(ctx, a, conn, out, query, o)
+	state, err := export{a, o, out}.write(ctx, conn, query)
 	if syncErr := done(); err == nil {
 		err = syncErr
 	}
@@ -281,9 +281,16 @@ func syncFile(file *os.File) error {
 	return file.Sync()
 }
 
-// exportTo writes what a query chooses. What has been written when it fails, or is stopped, are whole lines.
-func exportTo(ctx context.Context, a *app, conn *jetstream.Conn, out io.Writer, q jetstream.AuditQuery, o exportOptions) (state exported, err error) {
-	w := bufio.NewWriterSize(out, 64<<10)
+// export is the way of records from the bus to a file.
+type export struct {
+	*app
+	o   exportOptions
+	out io.Writer
+}
+
+// write writes what a query chooses. What has been written when it fails, or is stopped, are whole lines.
+func (x export) write(ctx context.Context, conn *jetstream.Conn, q jetstream.AuditQuery) (state exported, err error) {
+	o, w := x.o, bufio.NewWriterSize(x.out, 64<<10)
 	defer func() {
 		if flushed := w.Flush(); err == nil {
 			err = flushed
@@ -320,7 +327,7 @@ func exportTo(ctx context.Context, a *app, conn *jetstream.Conn, out io.Writer, 
 		state.Records++
 		state.To, state.Hash = r.Seq, r.Hash
 		if state.Records%10_000 == 0 {
-			a.note("%d records, up to %s", state.Records, r.Time.Format(time.RFC3339))
+			x.note("%d records, up to %s", state.Records, r.Time.Format(time.RFC3339))
 		}
 	}
 	return state, nil

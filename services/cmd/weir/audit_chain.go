@@ -34,16 +34,16 @@ func (p place) String() string {
 	return fmt.Sprintf("%s:%d", p.file, p.line)
 }
 
-// auditBreak is where a chain is broken first.
-type auditBreak struct {
+// chainError is where a chain is broken first.
+type chainError struct {
 	at   place
 	text string
 }
 
-func (b *auditBreak) Error() string { return b.at.String() + ": " + b.text }
+func (b *chainError) Error() string { return b.at.String() + ": " + b.text }
 
-func broken(at place, format string, args ...any) *auditBreak {
-	return &auditBreak{at, fmt.Sprintf(format, args...)}
+func broken(at place, format string, args ...any) *chainError {
+	return &chainError{at, fmt.Sprintf(format, args...)}
 }
 
 // errLoose says that a record does not follow the one before, which may have several reasons.
@@ -103,10 +103,10 @@ func (c *auditChain) explain(files []recordFile, at place, r events.Record) erro
 	var due, extra places
 	reached, follows := false, r.Prev == c.start
 	err := readRecords(files, func(p place, line []byte) error {
-		other, err := events.ParseRecord(line)
+		other, unreadable := events.ParseRecord(line)
 		reached = reached || p == at
 		switch {
-		case err != nil:
+		case unreadable != nil: // tells nothing
 		case !reached:
 			if follows {
 				extra.keep(p, other) // behind the one that it follows

@@ -64,7 +64,7 @@ func proveBytes(last string, files ...[]byte) (line int, err error) {
 		}})
 	}
 	_, err = verifyChain(list, events.NoRecord, last, func(place, events.Record) {})
-	if b, ok := errors.AsType[*auditBreak](err); ok {
+	if b, ok := errors.AsType[*chainError](err); ok {
 		return b.at.line, err
 	}
 	return -1, err
@@ -74,7 +74,7 @@ func proveBytes(last string, files ...[]byte) (line int, err error) {
 // somewhere, and wants the line named.
 func TestB8_33_VerifyNamesTheFirstThatDiffers(t *testing.T) {
 	t.Parallel()
-	rnd := rand.New(rand.NewPCG(8, 33)) //nolint:gosec // a test
+	rnd := rand.New(rand.NewPCG(8, 33))
 	const n = 25
 	good := chained(t, rnd, n)
 	last := recordOf(t, good[n-1]).Hash
@@ -136,7 +136,7 @@ func TestB8_33_VerifyNamesTheFirstThatDiffers(t *testing.T) {
 // TestB8_33_VerifyOfNumbers: who makes all hashes anew still has to number the records as the stream did.
 func TestB8_33_VerifyOfNumbers(t *testing.T) {
 	t.Parallel()
-	rnd := rand.New(rand.NewPCG(8, 34)) //nolint:gosec // a test
+	rnd := rand.New(rand.NewPCG(8, 34))
 	for name, row := range map[string]struct {
 		change func(records []events.Record)
 		want   string
@@ -166,7 +166,7 @@ func TestB8_33_VerifyOfNumbers(t *testing.T) {
 
 func TestVerifyOfContinuedExports(t *testing.T) {
 	t.Parallel()
-	lines := chained(t, rand.New(rand.NewPCG(1, 2)), 6) //nolint:gosec // a test
+	lines := chained(t, rand.New(rand.NewPCG(1, 2)), 6)
 	first, second := joined(lines[:3]), joined(lines[3:])
 	for name, row := range map[string]struct {
 		files [][]byte

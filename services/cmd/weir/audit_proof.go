@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/weirkeeper/weir/events"
@@ -74,9 +75,7 @@ func (k *auditKeys) add(principal string, keys events.Keys) {
 	if k.principals[principal] == nil {
 		k.principals[principal] = events.Keys{}
 	}
-	for name, key := range keys {
-		k.principals[principal][name] = key
-	}
+	maps.Copy(k.principals[principal], keys)
 }
 
 // registryKeys adds the keys that principals have now.
@@ -104,10 +103,10 @@ func (a *app) registryKeys(ctx context.Context, k *auditKeys) error {
 	return nil
 }
 
-// domains are the signatures that facts have, by their kind. Other facts have none: those who write them may not decide.
-var domains = map[events.Kind]string{
-	events.KindAsk: events.DomainAsk, events.KindAnswer: events.DomainAnswer, events.KindVote: events.DomainVote,
-	events.KindGo: events.DomainGo,
+// domainOf is the signature that a fact has. Facts of planners and executors have none: they may not decide.
+func domainOf(e events.Event) string {
+	row, _ := events.RowOf(e.Type) // of a self-test there is none
+	return row.Domain
 }
 
 // errForeign says that a fact of the log is not what belongs in its place.
@@ -123,10 +122,10 @@ func (k auditKeys) fact(r events.Record) (events.Event, error) {
 	if err != nil {
 		return e, fmt.Errorf("%w: %w", errForeign, err)
 	}
-	domain := domains[e.Place.Kind]
-	if row, ok := events.RowOf(e.Type); ok && row.Domain != domain {
+	if e.Type != events.FactType(e.Place.Kind) {
 		return e, fmt.Errorf("%w: an event of type %s stands where none belongs", errForeign, e.Type)
 	}
+	domain := domainOf(e)
 	if domain == "" {
 		return e, nil
 	}
@@ -153,10 +152,35 @@ func proven(known events.Keys, domain, subject string, payload []byte, s events.
 	return known.Verify(domain, subject, payload, s)
 }
 
+// start proves who asked for a run, where the request was signed.
+func (k auditKeys) start(e events.Event) (signed bool, err error) {
+	d, err := events.Data[events.RunStarted](e)
+	if err != nil || d.Signed == nil {
+		return false, err
+	}
+	req, err := events.Decode([]byte(d.Signed.Payload))
+	if err != nil {
+		return true, fmt.Errorf("what %s has signed is no request: %w", d.Requester, err)
+	}
+	if !events.SamePrincipal(req.AuthID, d.Requester) || req.ID != d.RequestID {
+		return true, fmt.Errorf("what %s has signed is another request: %s of %s", d.Requester, oneLine(req.ID), oneLine(req.AuthID))
+	}
+	sig := events.Signature{Key: d.Signed.Key, Sig: d.Signed.Sig}
+	err = proven(k.principals[req.AuthID], events.DomainStart, d.Signed.Subject, []byte(d.Signed.Payload), sig)
+	if _, gateway := k.gateways[sig.Key]; err != nil && gateway { // which may have asked in its name
+		err = proven(k.gateways, events.DomainStart, d.Signed.Subject, []byte(d.Signed.Payload), sig)
+	}
+	if err != nil {
+		return true, fmt.Errorf("the signature of the request of %s: %w", d.Requester, err)
+	}
+	return true, nil
+}
+
 // decided is a decision as the record holds it: who sent it, and what proves that.
 type decided struct {
 	principal, authType, eventID, toolCallID string
 	decision                                 events.Decision
+	grant                                    *events.Grant // that was used, when that is the decision
 	signed                                   *events.Signed
 }
 
@@ -205,26 +229,66 @@ func (d decided) matches(ns events.Namespace) error {
 	if err != nil {
 		return fmt.Errorf("what %s has signed is no decision: %w", d.principal, err)
 	}
-	req, err := events.Data[events.DecisionRequested](e)
-	if err != nil {
-		return fmt.Errorf("what %s has signed is no decision: %w", d.principal, err)
+	parts := [][3]string{{"principal", e.AuthID, d.principal}}
+	switch e.Type {
+	case events.TypeOf[events.DecisionRequested]():
+		more, err := d.asDecision(ns, e)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, more...)
+	case events.TypeOf[events.GrantRequested]():
+		req, err := events.Data[events.GrantRequested](e)
+		if err != nil {
+			return err
+		}
+		if d.grant == nil {
+			return fmt.Errorf("what %s has signed is a grant, not this decision", d.principal)
+		}
+		parts = append(parts, [][3]string{
+			{"grant", req.ID, d.grant.ID},
+			{"tool", req.ToolID, d.grant.ToolID},
+			{"agent", req.AgentID, d.grant.AgentID},
+			{"scope", req.Terms.Scope, d.grant.Terms.Scope},
+			{"subject", d.signed.Subject, ns.InGrant(d.principal, req.ID)},
+		}...)
+	default:
+		return fmt.Errorf("what %s has signed is no decision, but %s", d.principal, oneLine(e.Type))
 	}
-	call, err := events.ParseCallID(d.toolCallID)
-	if err != nil {
-		return err
-	}
-	for _, part := range [][3]string{
-		{"principal", e.AuthID, d.principal},
-		{"id", e.ID, d.eventID},
-		{"type", e.Type, events.TypeOf[events.DecisionRequested]()},
-		{"call", req.ToolCallID, d.toolCallID},
-		{"decision", string(req.Decision), string(d.decision)},
-		{"subject", d.signed.Subject, ns.InDecide(d.principal, call)},
-	} {
+	for _, part := range parts {
 		if part[1] != part[2] {
 			return fmt.Errorf("what %s has signed is another decision: %s %s, not %s", d.principal, part[0],
 				cmp.Or(oneLine(part[1]), "empty"), oneLine(part[2]))
 		}
 	}
 	return nil
+}
+
+// asDecision are the parts of a decision that must be those of the fact. It may leave out which call it means, when its
+// subject does.
+func (d decided) asDecision(ns events.Namespace, e events.Event) ([][3]string, error) {
+	req, err := events.Data[events.DecisionRequested](e)
+	if err != nil {
+		return nil, fmt.Errorf("what %s has signed is no decision: %w", d.principal, err)
+	}
+	call, err := events.ParseCallID(d.toolCallID)
+	if err != nil {
+		return nil, err
+	}
+	subject := ns.InDecide(d.principal, call)
+	if req.ToolCallID == "" {
+		req.ToolCallID, subject = d.toolCallID, ns.InDecideRun(d.principal, call.Run)
+	}
+	parts := [][3]string{
+		{"call", req.ToolCallID, d.toolCallID},
+		{"decision", string(req.Decision), string(d.decision)},
+		{"subject", d.signed.Subject, subject},
+	}
+	if d.grant == nil {
+		return append(parts, [3]string{"id", e.ID, d.eventID}), nil
+	}
+	if req.Grant == nil {
+		return nil, fmt.Errorf("what %s has signed is an approval without a grant", d.principal)
+	}
+	return append(parts, [3]string{"scope", req.Grant.Scope, d.grant.Terms.Scope}), nil
 }

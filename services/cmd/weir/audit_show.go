@@ -183,6 +183,8 @@ type auditHistory struct {
 
 // callHistory is what is known of a call so far.
 type callHistory struct {
+	grant *events.Grant // that lets it run
+	how   string        // who gave it is verified
 	name  string
 	ask   *events.CallHeld
 	shown *shownAsk
@@ -218,6 +220,8 @@ func (h *auditHistory) take(r events.Record, e events.Event) error {
 		return call.held(e)
 	case events.KindAnswer, events.KindVote, events.KindRefused:
 		return h.decided(call, r, e)
+	case events.KindUse:
+		return h.granted(call, e)
 	case events.KindGo:
 		return h.released(call, r, e)
 	case events.KindClaim:
@@ -288,6 +292,18 @@ func (h *auditHistory) decided(call *callHistory, r events.Record, e events.Even
 	return nil
 }
 
+// granted keeps by whose standing approval a call is about to be released.
+func (h *auditHistory) granted(call *callHistory, e events.Event) error {
+	_, d, err := decisionIn(e)
+	if err == nil {
+		call.how, err = h.keys.decision(e.Place.Namespace, d)
+	}
+	if err == nil {
+		call.grant = d.grant
+	}
+	return err
+}
+
 // released adds what may run to the answer that let it, or as something that no person decided.
 func (h *auditHistory) released(call *callHistory, r events.Record, e events.Event) error {
 	d, err := events.Data[events.CallReleased](e)
@@ -303,6 +319,9 @@ func (h *auditHistory) released(call *callHistory, r events.Record, e events.Eve
 	}
 	if d.AllowedBy.Answer == 0 || call.last == nil {
 		call.last = &shownDecision{Seq: r.Seq, ToolCallID: d.ToolCallID, Round: d.Round, ToolName: d.ToolName, At: e.Time}
+		if g := call.grant; g != nil && g.ID == d.AllowedBy.Grant {
+			call.last.Principal, call.last.Reason, call.last.How = g.GrantedBy, g.Reason, "grant "+g.ID+": "+call.how
+		}
 		h.all = append(h.all, call.last)
 	}
 	ran := &shownRelease{

@@ -281,16 +281,39 @@ func TestB8_29_B8_33_SignaturesOfTheRecord(t *testing.T) {
 		ToolCallID: late.String(), RunID: late.Run, EventID: "d1", Principal: "alice", Decision: events.Decline, At: time.Now().UTC(),
 		Signed: signedDecision(t, alice, late, events.Decline), Error: *events.Errorf(events.CodeAlreadyDecided, "too late"),
 	})
+	grant := func(id string, call events.CallID, signed *events.Signed) {
+		s.store(ns.GrantUse(id, call), events.GrantUsed{ID: id, ToolCallID: call.String(), Number: 1, At: time.Now().UTC(), Grant: events.Grant{
+			V: 1, ID: id, AgentID: "clerk", ToolID: "refund", Terms: events.GrantTerms{Scope: events.ScopeThread}, GrantedBy: "alice",
+			AuthType: events.AuthKey, GrantedAt: time.Now().UTC(), ExpiresAt: time.Now().UTC(), ToolCallID: late.String(), Signed: signed,
+		}})
+	}
+	grant("g1", late, signedBy(t, alice, ns.InDecide("alice", late), late.Run, events.DecisionRequested{
+		Decision: events.Approve, ToolCallID: late.String(), Grant: &events.GrantTerms{Scope: events.ScopeThread},
+	}))
+	grant("g2", late, signedBy(t, alice, ns.InGrant("alice", "g2"), late.Run, events.GrantRequested{
+		ID: "g2", AgentID: "clerk", ToolID: "refund", ThreadID: "t", Terms: events.GrantTerms{Scope: events.ScopeThread},
+	}))
+	start := func(run, request string) {
+		s.store(ns.Start(run), events.RunStarted{
+			RunID: run, RootRunID: run, Path: []events.PathEntry{{AgentID: "clerk", RunID: run}}, AgentID: "clerk", Requester: "alice",
+			RequestID: request, Request: events.RunRequested{AgentID: "clerk"}, Definitions: events.Definitions{Agent: events.Digest(nil), Tools: map[string]string{}},
+			Signed: signedIn(t, alice, events.DomainStart, ns.InStart("alice", "clerk"), run, events.RunRequested{AgentID: "clerk"}),
+		})
+	}
+	start("s1", "d1")
 	known := []string{"--gate-keys", s.gate.Public, "--gateway-keys", gateway.Public, "--principal-key", "alice=" + alice.Public}
 	want := []string{
 		"signed by its own key, " + alice.Public, "signed by a gateway, " + gateway.Public, "the gate itself, at the deadline",
-		"signed by its own key, " + alice.Public,
+		"signed by its own key, " + alice.Public, "signed by its own key, " + alice.Public, "signed by its own key, " + alice.Public,
 	}
 	out, _ := verify(0, known...)
 	for i, how := range want {
 		if len(out.Decisions) != len(want) || out.Decisions[i].How != how {
 			t.Fatalf("decisions %+v, want %q", out.Decisions, want)
 		}
+	}
+	if out.Starts != 1 {
+		t.Errorf("%d signed starts", out.Starts)
 	}
 	if out, _ = verify(0); out.Decisions[0].How != "signed by "+alice.Public+", which was not compared with a known key" {
 		t.Errorf("without known keys: %+v", out.Decisions[0])
@@ -315,15 +338,18 @@ func TestB8_29_B8_33_SignaturesOfTheRecord(t *testing.T) {
 	answer(events.AuthKey, func(a *events.CallAnswered) { a.Principal = "bob" })
 	answer(events.AuthKey, func(a *events.CallAnswered) { a.Signed = nil })
 	answer(events.AuthKey, func(a *events.CallAnswered) { a.Signed.Payload += " " })
+	start("s2", "d2")
+	grant("g3", late, signedDecision(t, alice, late, events.Approve))
 	s.origin.Key = &alice // who is no gate
 	answer(events.AuthSubject, func(a *events.CallAnswered) { a.Signed = nil })
 	_, errs = verify(1, known...)
 	for i, words := range []string{
 		"has signed is another decision: decision approve, not decline", "has signed is another decision: principal alice, not bob",
-		"and its signature is not there", "signature of the decision of alice: signature does not verify", "the gate's signature: it was made with a key",
+		"and its signature is not there", "signature of the decision of alice: signature does not verify",
+		"what alice has signed is another request: d1 of alice", "what alice has signed is an approval without a grant", "the gate's signature: it was made with a key",
 	} {
-		if !strings.Contains(errs, fmt.Sprintf("record %d (", 5+i)) || !strings.Contains(errs, words) {
-			t.Errorf("record %d: not told %q:\n%s", 5+i, words, errs)
+		if !strings.Contains(errs, fmt.Sprintf("record %d (", 8+i)) || !strings.Contains(errs, words) {
+			t.Errorf("record %d: not told %q:\n%s", 8+i, words, errs)
 		}
 	}
 }
@@ -340,9 +366,20 @@ func newTestKey(t *testing.T) events.Key {
 // signedDecision is a decision of alice as the gate keeps it.
 func signedDecision(t *testing.T, key events.Key, call events.CallID, d events.Decision) *events.Signed {
 	t.Helper()
+	subject := events.DefaultNamespace.InDecide("alice", call)
+	return signedBy(t, key, subject, call.Run, events.DecisionRequested{Decision: d, ToolCallID: call.String()})
+}
+
+// signedBy is a request of alice as the gate keeps it.
+func signedBy(t *testing.T, key events.Key, subject, run string, data any) *events.Signed {
+	t.Helper()
+	return signedIn(t, key, events.DomainDecision, subject, run, data)
+}
+
+func signedIn(t *testing.T, key events.Key, domain, subject, run string, data any) *events.Signed {
+	t.Helper()
 	origin := events.Origin{Namespace: events.DefaultNamespace, Service: "client"}
-	subject := origin.Namespace.InDecide("alice", call)
-	e, err := origin.RequestBy(subject, call.Run, "alice", events.DecisionRequested{Decision: d, ToolCallID: call.String()})
+	e, err := origin.RequestBy(subject, run, "alice", data)
 	if err == nil {
 		e.ID = "d1"
 		e.Payload, err = events.Encode(e)
@@ -350,7 +387,7 @@ func signedDecision(t *testing.T, key events.Key, call events.CallID, d events.D
 	if err != nil {
 		t.Fatal(err)
 	}
-	sig := events.Sign(key, events.DomainDecision, subject, e.Payload)
+	sig := events.Sign(key, domain, subject, e.Payload)
 	return &events.Signed{Payload: string(e.Payload), Subject: subject, Key: sig.Key, Sig: sig.Sig}
 }
 

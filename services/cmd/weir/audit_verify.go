@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,14 +28,15 @@ The chain: each record is what its hash was made of, and follows the one before.
 changed is named, and the exit code is 1. That nothing is missing at the end can be proven only with --last, the last hash
 as you have kept it elsewhere; that nothing is missing at the beginning, by a first record that follows nothing, or --prev.
 
-The signatures: asks, answers, votes and releases are signed by gates, and what was decided by who decided it, where its
-principal has a key or came through a gateway. With --gate-keys, --gateway-keys and --principal-key they must be of these
+The signatures: asks, answers, votes, releases and uses of grants are signed by gates, and what was decided by who decided it,
+where its principal has a key or came through a gateway. With --gate-keys, --gateway-keys and --principal-key they must be of these
 keys; a principal's may be given several times, as keys change. Without, each is held against the key that it names, which
 proves that nothing was changed and not whose it is. What planners and executors write (turns, claims, results) is not
 signed.
 
-JSON: {"records", "from", "to", "hash", "signed": facts signed by gates, "gates": [their keys], "decisions": [{"seq", "fact":
-"answer|vote|refused", "toolCallId", "decision", "principal", "at", "how", "code": of a refused one}]}.`,
+JSON: {"records", "from", "to", "hash", "signed": facts signed by gates, "starts": requests that are signed,
+"gates": [their keys], "decisions": [{"seq", "fact":
+"answer|vote|refused|use", "toolCallId", "decision", "principal", "at", "how", "code": of a refused one}]}.`,
 		Example: `  weir audit verify march.ndjson april.ndjson --gate-keys U… --last 1f4c…
   weir audit verify march.ndjson --principal-key alice=U… --principal-key bob=U…
   weir audit verify march.ndjson --keys-from registry                the keys that principals have now`,
@@ -77,6 +79,7 @@ type verdict struct {
 	To        uint64           `json:"to,omitempty"`
 	Hash      string           `json:"hash"`
 	Signed    int              `json:"signed"`
+	Starts    int              `json:"starts"`
 	Gates     []string         `json:"gates"`
 	Decisions []provenDecision `json:"decisions"`
 }
@@ -181,9 +184,16 @@ func (p *auditProver) findingsError() error {
 
 // decisions proves the decisions in a fact whose own signature is proven.
 func (p *auditProver) decisions(r events.Record, e events.Event) error {
-	if domains[e.Place.Kind] != "" {
+	if domainOf(e) != "" {
 		p.found.Signed++
 		p.found.Gates = addOnce(p.found.Gates, r.Key)
+	}
+	if e.Place.Kind == events.KindStart && !e.Carried {
+		signed, err := p.keys.start(e)
+		if signed && err == nil {
+			p.found.Starts++
+		}
+		return err
 	}
 	row, d, err := decisionIn(e)
 	if err != nil || row == nil {
@@ -201,46 +211,49 @@ func (p *auditProver) decisions(r events.Record, e events.Event) error {
 }
 
 func addOnce(list []string, s string) []string {
-	for _, other := range list {
-		if other == s {
-			return list
-		}
+	if slices.Contains(list, s) {
+		return list
 	}
 	return append(list, s)
 }
 
 // decisionIn reads the decision that a fact holds; nothing when it holds none. A copy of a fact that was there before holds
 // none of its own.
-func decisionIn(e events.Event) (*provenDecision, decided, error) {
+func decisionIn(e events.Event) (row *provenDecision, d decided, err error) {
 	if e.Carried {
-		return nil, decided{}, nil
+		return nil, d, nil
 	}
-	switch e.Place.Kind {
+	row = &provenDecision{Fact: e.Place.Kind}
+	switch row.Fact {
 	case events.KindAnswer:
-		a, err := events.Data[events.CallAnswered](e)
-		return &provenDecision{
-				Fact: events.KindAnswer, ToolCallID: a.ToolCallID, Decision: a.Decision, Principal: a.Principal, At: a.At,
-			}, decided{
-				principal: a.Principal, authType: a.AuthType, eventID: a.EventID, toolCallID: a.ToolCallID, decision: a.Decision,
-				signed: a.Signed,
-			}, err
+		var a events.CallAnswered
+		a, err = events.Data[events.CallAnswered](e)
+		row.ToolCallID, row.At = a.ToolCallID, a.At
+		d = decided{principal: a.Principal, authType: a.AuthType, eventID: a.EventID, decision: a.Decision, signed: a.Signed}
 	case events.KindVote:
-		v, err := events.Data[events.VoteCast](e)
-		return &provenDecision{
-				Fact: events.KindVote, ToolCallID: v.ToolCallID, Decision: v.Decision, Principal: v.Principal, At: v.At,
-			}, decided{
-				principal: v.Principal, authType: v.AuthType, eventID: v.EventID, toolCallID: v.ToolCallID, decision: v.Decision, signed: v.Signed,
-			}, err
+		var v events.VoteCast
+		v, err = events.Data[events.VoteCast](e)
+		row.ToolCallID, row.At = v.ToolCallID, v.At
+		d = decided{principal: v.Principal, authType: v.AuthType, eventID: v.EventID, decision: v.Decision, signed: v.Signed}
 	case events.KindRefused:
-		d, err := events.Data[events.DecisionRefused](e)
-		return &provenDecision{
-				Fact: events.KindRefused, ToolCallID: d.ToolCallID, Decision: d.Decision, Principal: d.Principal, At: d.At, Code: d.Code,
-			}, decided{
-				principal: d.Principal, eventID: d.EventID, toolCallID: d.ToolCallID, decision: d.Decision, signed: d.Signed,
-			}, err
+		var r events.DecisionRefused
+		r, err = events.Data[events.DecisionRefused](e)
+		row.ToolCallID, row.At, row.Code = r.ToolCallID, r.At, r.Code
+		d = decided{principal: r.Principal, eventID: r.EventID, decision: r.Decision, signed: r.Signed}
+	case events.KindUse: // somebody has approved it beforehand
+		var u events.GrantUsed
+		u, err = events.Data[events.GrantUsed](e)
+		g := u.Grant
+		row.ToolCallID, row.At = u.ToolCallID, u.At
+		d = decided{principal: g.GrantedBy, authType: g.AuthType, decision: events.Approve, grant: &g, signed: g.Signed}
 	default:
-		return nil, decided{}, nil
+		return nil, d, nil
 	}
+	row.Principal, row.Decision, d.toolCallID = d.principal, d.decision, row.ToolCallID
+	if d.grant != nil {
+		d.toolCallID = d.grant.ToolCallID // whose approval brought it, not the one that it was used for
+	}
+	return row, d, err
 }
 
 func (a *app) tellVerdict(w io.Writer, p auditProver) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weirkeeper/weir/events"
@@ -177,9 +178,9 @@ func diff(a, b []string) (lines []string) {
 	for i := range same {
 		same[i] = make([]int, len(b)+1)
 	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for k := len(b) - 1; k >= 0; k-- {
-			if a[i] == b[k] {
+	for i, was := range slices.Backward(a) {
+		for k, is := range slices.Backward(b) {
+			if was == is {
 				same[i][k] = same[i+1][k+1] + 1
 			} else {
 				same[i][k] = max(same[i+1][k], same[i][k+1])
