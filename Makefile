@@ -26,7 +26,7 @@ LINT    := $(GO) tool -modfile=.tools/lint/go.mod golangci-lint
 #   -weir.seeds int    how many seeds to run     (default: what `make test` can afford)
 #   -weir.seed  int64  the first of them; the others follow it one by one
 # Its races take -weir.rounds and -weir.rounds3 (on three replicas); the tests that kill processes (services/cmd/weir)
-# take -weir.kills and -weir.suspended.
+# take -weir.kills and -weir.suspended. -weir.deadlines is how many asks come to their deadline at once.
 # A failing seed N is replayed by: make soak SEED=N SEEDS=1
 SEEDS      ?= 100000
 SEED       ?= $(shell date +%s)
@@ -117,7 +117,8 @@ chaos: ## Kill real processes under load, ROUNDS=20 times
 soak: ## Simulate SEEDS=100000 seeds from SEED on, and ten times the races, forgeries and random events of the tests
 	$(GO) test -count=1 -timeout 72h $(SIM) -run TestSimulation -weir.seeds=$(SEEDS) -weir.seed=$(SEED)
 ifneq ($(SEEDS),1)
-	$(GO) test -count=1 -timeout 24h $(SIM) -run 'TestRaces|TestAttack15' -weir.rounds=10000 -weir.killed=10000 -weir.forged=100000
+	$(GO) test -count=1 -timeout 24h $(SIM) -run 'Races|TestAttack15' -weir.rounds=10000 -weir.killed=10000 -weir.forged=100000
+	$(GO) test -count=1 -timeout 24h $(SIM) -run DeadlinesAtOnce -weir.deadlines=10000
 	$(GO) test -count=1 -timeout 24h ./services/approval -run TestB8_1GateFollowsTheModel -weir.model=200000
 endif
 

@@ -196,6 +196,10 @@ func (s *Service) repeat(ctx context.Context, w *openAsk, next events.CallHeld) 
 	}
 	next.Quorum = next.Quorum.With(w.votes.briefs()...)
 	last, ours, err := s.add(ctx, w.fact.Place, w.fact, next)
+	if errors.Is(err, jetstream.ErrTooLarge) { // the votes and names that were added matter more
+		next.Preview, next.LastWords = nil, nil
+		last, ours, err = s.add(ctx, w.fact.Place, w.fact, next)
+	}
 	switch {
 	case err != nil:
 		return ignoreGone(err)
