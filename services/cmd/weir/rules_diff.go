@@ -126,7 +126,7 @@ func (d *diffing) run(ctx context.Context) error {
 			return err
 		}
 		j, err := d.replay.take(ctx, e)
-		if why, ok := errors.AsType[errNotComparable](err); ok {
+		if why, ok := errors.AsType[notComparableError](err); ok {
 			d.totals.NotComparable[why.why]++
 			continue
 		}

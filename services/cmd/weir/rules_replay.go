@@ -72,14 +72,12 @@ type judged struct {
 	Differs    []judge.Difference `json:"differs"`
 }
 
-// errNotComparable says why a call cannot be judged again.
-type errNotComparable struct{ why string }
+// notComparableError says why a call cannot be judged again.
+type notComparableError struct{ why string }
 
-func (e errNotComparable) Error() string { return e.why }
+func (e notComparableError) Error() string { return e.why }
 
-func notComparable(format string, args ...any) error {
-	return errNotComparable{fmt.Sprintf(format, args...)}
-}
+func notComparable(why string) error { return notComparableError{why} }
 
 // log are the facts that there are: the record's, where one is kept, else those that are still in the log.
 func (r *replay) log(ctx context.Context) iter.Seq2[events.Event, error] {

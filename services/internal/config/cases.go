@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -166,7 +165,7 @@ func (f *File) RuleSets() (map[string][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode rule set %s: %w", set.Name, err)
 		}
-		stored[events.Token(set.Name)] = json.RawMessage(raw)
+		stored[events.Token(set.Name)] = raw
 	}
 	return stored, nil
 }

@@ -120,10 +120,10 @@ func (f *File) unmatched(k known) (missing, odd Problems) {
 // tell says what is wrong with a reference, and what may have been meant.
 func (k known) tell(r reference) string {
 	var ids []string
-	switch {
-	case r.kind == events.RegistryPrincipal:
+	switch r.kind {
+	case events.RegistryPrincipal:
 		return fmt.Sprintf("there is no principal %q %s, so nobody can decide as this user%s", r.name, k.where, suggest(r.name, k.people))
-	case r.kind == events.RegistryAgent:
+	case events.RegistryAgent:
 		return fmt.Sprintf("%q matches no agent %s%s", r.name, k.where, suggest(r.name, k.agents))
 	}
 	for _, t := range slices.Concat(k.tools, k.hosted) {

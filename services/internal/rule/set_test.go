@@ -453,23 +453,28 @@ func TestB7_10SourcesInPrecedence(t *testing.T) {
 	}{
 		{
 			"an exception by source above an ask by id", `{"id":"gh_list","source":{"kind":"mcp","server":"gh","name":"list"}}`,
-			[]rule.Set{set(named("reads", rule.Allow, "mcp:gh/list"), named("rest", rule.Ask, "gh_*"))}, rule.Allow, "reads",
+			[]rule.Set{set(named("reads", rule.Allow, "mcp:gh/list"), named("rest", rule.Ask, "gh_*"))},
+			rule.Allow, "reads",
 		},
 		{
 			"the same id of another source", `{"id":"gh_list","source":{"kind":"go"}}`,
-			[]rule.Set{set(named("reads", rule.Allow, "mcp:gh/list"), named("rest", rule.Ask, "gh_*"))}, rule.Ask, "rest",
+			[]rule.Set{set(named("reads", rule.Allow, "mcp:gh/list"), named("rest", rule.Ask, "gh_*"))},
+			rule.Ask, "rest",
 		},
 		{
 			"a block by source over an allow by id", `{"id":"pay","source":{"kind":"http"}}`,
-			[]rule.Set{set(named("pay", rule.Allow, "pay")), set(named("web", rule.Block, "http:*"))}, rule.Block, "web",
+			[]rule.Set{set(named("pay", rule.Allow, "pay")), set(named("web", rule.Block, "http:*"))},
+			rule.Block, "web",
 		},
 		{
 			"an allow by a source that is not told", `{"id":"pay"}`,
-			[]rule.Set{set(named("web", rule.Allow, "http:*"))}, rule.Ask, "web",
+			[]rule.Set{set(named("web", rule.Allow, "http:*"))},
+			rule.Ask, "web",
 		},
 		{
 			"one of several patterns is enough", `{"id":"pay"}`,
-			[]rule.Set{set(named("web", rule.Allow, "http:*", "pay"))}, rule.Allow, "web",
+			[]rule.Set{set(named("web", rule.Allow, "http:*", "pay"))},
+			rule.Allow, "web",
 		},
 	} {
 		got := evaluator().Judge(t.Context(), tc.sets, rule.Input{Tool: object(t, tc.tool)})

@@ -152,12 +152,12 @@ func TestB7_11_AChangeNeverLiftsAnAsk(t *testing.T) {
 		b.put(events.RegistryRule, "default", ruleSet(events.Rule{Name: "all", Action: events.RuleAllow}))
 		time.Sleep(time.Minute) // fake
 		for _, who := range []string{"alice", "bob"} {
-			if r := b.refusal(call, b.send(who, events.Approve, call, nil)); r.Error.Code != events.CodeForbidden {
+			if r := b.refusal(call, b.send(who, events.Approve, call, nil)); r.Code != events.CodeForbidden {
 				t.Errorf("%s is told %+v", who, r.Error)
 			}
 		}
 		edit := func(d *events.DecisionRequested) { d.Args = json.RawMessage(`{"n":1}`) }
-		if r := b.refusal(call, b.send("carol", events.Edit, call, edit)); r.Error.Code != events.CodeWrongKind {
+		if r := b.refusal(call, b.send("carol", events.Edit, call, edit)); r.Code != events.CodeWrongKind {
 			t.Errorf("an edit is told %+v", r.Error)
 		}
 		b.send("carol", events.Approve, call, nil)
@@ -260,13 +260,13 @@ func (l *lines) count(text string) int {
 // corrected; other rules hold what they must.
 func TestCase_GATE_5(t *testing.T) {
 	inCase(t, func(t *testing.T) {
-		log := &lines{}
+		told := &lines{}
 		wrong := events.RuleSet{Name: "default", Rules: []events.Rule{
 			{Name: "prefix", Tools: []string{"tools.pay", "http:pay"}, Action: events.RuleAsk},
-			{Name: "old", Tools: []string{"payment", "pay"}, Agents: []string{"suport"}, Action: events.RuleAsk},
+			{Name: "old", Tools: []string{"payment", "pay"}, Agents: []string{"clerk"}, Action: events.RuleAsk},
 			{Name: "good", Tools: []string{"pay", "go:p*"}, Agents: []string{"*"}, Action: events.RuleAsk},
 		}}
-		b := newBench(t, Options{Rules: map[string]events.RuleSet{"default": wrong}, Log: slog.New(slog.NewTextHandler(log, nil))},
+		b := newBench(t, Options{Rules: map[string]events.RuleSet{"default": wrong}, Log: slog.New(slog.NewTextHandler(told, nil))},
 			[]agent.Tool{echo("pay", anything, agent.ToolOptions{})}, asks(callTo("pay", `{}`)), agenttest.Say("done"))
 		b.StartAll()
 		run := b.Request("go")
@@ -275,15 +275,15 @@ func TestCase_GATE_5(t *testing.T) {
 		}
 		want := []string{
 			`rule prefix of set default: no tool matches "tools.pay"`, `rule prefix of set default: no tool matches "http:pay"`,
-			`rule old of set default: no tool matches "payment"`, `rule old of set default: no agent matches "suport"`,
+			`rule old of set default: no tool matches "payment"`, `rule old of set default: no agent matches "clerk"`,
 		}
 		time.Sleep(5 * time.Minute) // fake
 		equal(t, "problems", b.problems(), want)
-		equal(t, "lines of the log", log.count("a rule is without effect"), len(want))
+		equal(t, "lines of the log", told.count("a rule is without effect"), len(want))
 		b.put(events.RegistryRule, "default", ruleSet(events.Rule{Name: "good", Tools: []string{"pay"}, Action: events.RuleAsk}))
 		time.Sleep(time.Minute) // fake
 		equal(t, "problems when the rules are corrected", len(b.problems()), 0)
-		equal(t, "lines of the log then", log.count("every rule has its effect again"), 1)
+		equal(t, "lines of the log then", told.count("every rule has its effect again"), 1)
 		b.send("alice", events.Approve, b.call(run, 1, 1), nil)
 		b.completed(run)
 	})
