@@ -391,6 +391,42 @@ func TestB8_15_OlderThanTheRound(t *testing.T) {
 	})
 }
 
+// TestB8_24_CarriedAndRepeated keeps an ask open for long, with a vote: it is carried and repeated by turns, and each form of
+// it says since when it is open and has the vote inside. (The bench's log keeps everything; only the gate thinks it does not.)
+func TestB8_24_CarriedAndRepeated(t *testing.T) {
+	rule := events.Rule{Quorum: 2, Remind: events.Duration(7 * time.Minute), Expires: events.Duration(time.Hour)}
+	o := sim.Options{Gate: func(c *approval.Config) { c.Retention = 6 * time.Minute }}
+	in(t, ruled(o, rule), func(w *sim.World) {
+		w.StartAll()
+		run := w.Request("go")
+		call := refundOf(run)
+		ask := w.AwaitAsk(call, soon)
+		time.Sleep(3 * time.Minute) // fake: carried without votes
+		sendAs(w, "alice", approvalOf(ask))
+		time.Sleep(23 * time.Minute) // fake
+		facts, asks := asksOf(w, call)
+		kinds := map[bool]int{}
+		for i, f := range facts {
+			kinds[f.Carried]++
+			if same := string(f.Payload) == string(facts[0].Payload); i == 1 && (!f.Carried || !same) {
+				w.T.Errorf("the first copy: carried %v, unchanged %v", f.Carried, same)
+			}
+		}
+		if kinds[true] < 4 || kinds[false] != 4 || voters(asks[len(asks)-1].Quorum.Votes) != "alice" {
+			w.T.Errorf("%d carried copies, %d asks, the last with votes of %q", kinds[true], kinds[false], voters(asks[len(asks)-1].Quorum.Votes))
+		}
+		sendAs(w, "bob", approvalOf(ask))
+		if a := answerOf(w, call); voters(a.Votes) != "alice bob" {
+			w.T.Errorf("the answer: %+v", a)
+		}
+		w.AwaitEnd(run, soon)
+		time.Sleep(2 * time.Second) // fake
+		if r := w.Check(true); r["carry:votes"] == 0 || r["ask:reminded"] != 3 {
+			w.T.Errorf("the log holds %v", r)
+		}
+	})
+}
+
 // TestRepeatHabits holds the handler of timers to its habits where it repeats an ask.
 func TestRepeatHabits(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -107,4 +108,37 @@ func (w *World) crowd(n int) []string {
 		w.must(err)
 	}
 	return runs
+}
+
+// TestB10_9_ThousandRunsLeaveNothing suspends and finishes a thousand runs. No key of them is left, and services that start
+// again start nothing.
+func TestB10_9_ThousandRunsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := New(t, Options{Tools: []agent.Tool{Refund(&Effects{})}})
+		copies := w.StartAll()
+		runs := w.crowd(1000)
+		for _, run := range runs {
+			w.AwaitAsk(refundOf(run), patience)
+			w.Decide("alice", events.DecisionRequested{Decision: events.Decline, ToolCallID: refundOf(run).String()})
+		}
+		for _, run := range runs {
+			w.AwaitEnd(run, patience)
+		}
+		for _, c := range copies {
+			w.must(c.Stop())
+		}
+		time.Sleep(2 * time.Minute) // fake: what is left of removed keys goes
+		keys, err := w.Conn().ListSuspended(t.Context(), "", "", "")
+		w.must(err)
+		if len(keys) != 1 { // of the sample that the crowd was made of
+			t.Errorf("%d keys are left", len(keys))
+		}
+		before := w.Check(false)
+		w.StartAll()
+		time.Sleep(2 * time.Minute) // fake
+		if after := w.Check(false); !maps.Equal(before, after) {
+			t.Errorf("services that start again have done something: %v, was %v", after, before)
+		}
+	})
 }

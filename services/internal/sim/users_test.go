@@ -108,11 +108,16 @@ var edge = []allowed{
 		user: "bob", publish: below(ns, "in.start.bob.support", "in.cancel.bob.*", "in.thread.bob.*.*"),
 		subscribe: below(ns, "live.*", "note.bob.>"),
 	},
-	{
-		user: "alice", publish: join(below(ns, "in.decide.alice.*.*", "in.grant.alice.*", "svc.decide.alice.*.*", "svc.ask.alice.*.*"),
+	approver("alice"), approver("carol"),
+}
+
+// approver is a person who decides.
+func approver(who string) allowed {
+	return allowed{
+		user: who, publish: join(below(ns, "in.decide."+who+".*.*", "in.grant."+who+".*", "svc.decide."+who+".*.*", "svc.ask."+who+".*.*"),
 			[]string{"$SRV.PING", "$SRV.INFO"}),
-		subscribe: below(ns, "run.*.call.*.ask", "run.*.call.*.answer", "note.alice.>"),
-	},
+		subscribe: below(ns, "run.*.call.*.ask", "run.*.call.*.answer", "note."+who+".>"),
+	}
 }
 
 var (

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/client"
 )
 
 // holding is a rule set of one rule, which holds a tool.
@@ -146,4 +147,54 @@ func (r *meeting) voted(m move, won events.Event, counted *events.CallAnswered) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return fact.Seq < won.Seq && r.taken[m.id]
+}
+
+// TestB8_23_RestrictedVoters lets two people approve a call from an account of their own, where they may read nothing: the
+// first is told that the call needs one more. Services work with their rights and no more, also where they repeat asks.
+func TestB8_23_RestrictedVoters(t *testing.T) {
+	t.Parallel()
+	o, alice := accounts(t, 10*time.Second)
+	carol, err := jetstream.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.People["carol"] = events.PrincipalDef{ID: "carol", Auth: events.AuthKey, Key: carol.Public}
+	o.Rules = holding("issue_refund", events.Rule{
+		Quorum: 2, Approvers: []string{"user:alice", "user:carol"}, Remind: events.Duration(2 * time.Second),
+		Escalate: []events.Escalate{{After: events.Duration(3 * time.Second), To: []string{"user:dora"}}},
+	})
+	w := New(t, o)
+	copies := w.StartAll()
+	bob := w.person(client.Config{Principal: "bob"})
+	runs := map[string]events.CallHeld{}
+	for _, story := range []string{"approve", "expire"} {
+		run, err := bob.Start(t.Context(), client.Request{Agent: "support", Prompt: "refund order 42"})
+		w.must(err)
+		runs[story] = w.AwaitAsk(refundOf(run.ID), 30*time.Second)
+	}
+	for _, person := range []struct {
+		who  string
+		key  events.Key
+		want string
+	}{{"alice", alice, client.StatePending}, {"carol", carol, client.StateReleased}} {
+		c := w.person(client.Config{Principal: person.who, Key: &person.key})
+		ask := runs["approve"]
+		got, err := c.Approve(t.Context(), ask.ToolCallID, &client.DecisionOptions{Fingerprint: ask.Fingerprint})
+		if err != nil || got.State != person.want {
+			t.Errorf("%s: outcome = %+v, %v", person.who, got, err)
+		}
+	}
+	for _, ask := range runs {
+		if end := w.AwaitEnd(ask.RunID, time.Minute); end.Outcome != events.RunCompleted {
+			t.Errorf("run ended as %s (%v)", end.Outcome, end.Error)
+		}
+	}
+	if r := w.Check(false); r["ask:escalated"] == 0 || r["ask:reminded"] == 0 || r["answer:votes"] != 1 {
+		t.Errorf("the log holds %v", r)
+	}
+	for _, c := range copies {
+		for _, v := range c.Conn.Violations() {
+			t.Errorf("%s may not %s %s", c.Service, v.Operation, v.Subject)
+		}
+	}
 }
