@@ -70,7 +70,7 @@ func TestErrorsAreShownSafely(t *testing.T) {
 	e.Issues = []events.Issue{{Field: "a\rb", Message: "\u009b2J"}}
 	e.Asks = []string{"r=1-1\n\x1b[A"}
 	a.finish(e)
-	if got, want := errs.String(), "weir: two[2J calls (ambiguous)\n  a b: 2J\n  r=1-1 [A\n"; got != want {
+	if got, want := errs.String(), "weir: two<U+001B>[2J calls (ambiguous)\n  a<U+000D>b: <U+009B>2J\n  r=1-1 <U+001B>[A\n"; got != want {
 		t.Errorf("printed %q, want %q", got, want)
 	}
 }
