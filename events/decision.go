@@ -77,6 +77,7 @@ type DecisionOutcome struct {
 	State      string       `json:"state,omitempty"` // empty after an edit when the sender may not read the log
 	Answer     *AnswerBrief `json:"answer,omitempty"`
 	Quorum     *Quorum      `json:"quorum,omitempty"`
+	GrantID    string       `json:"grantId,omitempty"` // of the grant that the approval brought, when the sender may know it
 }
 
 // MarshalJSON writes accepted as null while nobody knows.

@@ -145,7 +145,12 @@ type RunCarried struct {
 	Step    int    `json:"step"`
 	MainSeq uint64 `json:"mainSeq"`
 	State   State  `json:"state"`
+	// DataRef is what has grown in the state as a blob, when it does not fit into the fact: the messages, and the calls of
+	// the current step, of which the state says only how they stand.
+	DataRef string `json:"dataref,omitempty"`
 }
+
+func (d RunCarried) ref() string { return d.DataRef }
 
 // Usage counts tokens.
 type Usage struct {

@@ -151,7 +151,7 @@ var samples = map[string]any{
 		Calls: sampleCalls(), Usage: sampleUsage, FinishReason: "tool-calls", Model: "openai/gpt-5",
 		Active: Duration(640 * time.Millisecond),
 	},
-	"run.carried.v1.json": RunCarried{RunID: "r7Kq2", Step: 1, MainSeq: 901, State: sampleState()},
+	"run.carried.v1.json": RunCarried{RunID: "r7Kq2", Step: 1, MainSeq: 901, State: sampleState(), DataRef: "sha256:9be177"},
 	"run.ended.v1.json": RunEnded{
 		RunID: "r7Kq2", AgentID: "support", ThreadID: "thread-9", ResourceID: "user-456",
 		Outcome: RunCompleted, FinishReason: "stop", Attempt: 1, Step: 2, MessageID: "m2",

@@ -2,11 +2,29 @@ package events
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 )
 
 // SnapshotVersion is the version of snapshots and carried states that this release writes. It reads every earlier one.
 const SnapshotVersion = 1
+
+// ErrNewer says that a state was stored by a later release, which this one must not guess at.
+var ErrNewer = errors.New("stored by a later release of Weir")
+
+// Upgrade brings a state that an earlier release has stored to the form of this one, version by version: a release that
+// changes the form says here what becomes of the one before. A state of a later release is refused.
+func (s *State) Upgrade() error {
+	switch {
+	case s.V > SnapshotVersion:
+		return fmt.Errorf("%w: version %d, this release reads up to %d", ErrNewer, s.V, SnapshotVersion)
+	case s.V < 1:
+		return fmt.Errorf("%w: a state of version %d", ErrBadEvent, s.V)
+	}
+	s.V = SnapshotVersion
+	return nil
+}
 
 // Snapshot is the value of a suspended run in the bucket suspended: what a planner needs to go on, and what people
 // are asked.

@@ -139,9 +139,10 @@ func NewState(e Event) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		st := d.State
-		st.MainSeq, st.Carries = e.Seq, e.Place.N
-		return &st, nil
+		if d.DataRef != "" {
+			return nil, fmt.Errorf("%w: what carry %d holds is a blob", ErrOutOfOrder, e.Place.N)
+		}
+		return CarriedState(d, e)
 	default:
 		return nil, fmt.Errorf("%w: a run begins with start or carry, not %s", ErrOutOfOrder, e.Place.Kind)
 	}
@@ -162,6 +163,16 @@ func StateOf(d RunStarted, e Event) *State {
 		RequestContext: r.RequestContext, TraceParent: e.TraceParent,
 		MainSeq: e.Seq, Messages: slices.Clone([]Message(r.Messages)), Calls: []CallState{},
 	}
+}
+
+// CarriedState is [NewState] for who has read what a carry holds, of which a part may be a blob.
+func CarriedState(d RunCarried, e Event) (*State, error) {
+	st := d.State
+	if err := st.Upgrade(); err != nil {
+		return nil, err
+	}
+	st.MainSeq, st.Carries = e.Seq, e.Place.N
+	return &st, nil
 }
 
 // Apply folds one more fact in. Facts of calls that hold no result change nothing; a result of an earlier step, or
@@ -258,6 +269,25 @@ func (s *State) applyResult(e Event) error {
 	}
 	return nil
 }
+
+// Grown is what grows in a state, and may be stored apart from it.
+type Grown struct {
+	Messages []Message   `json:"messages"`
+	Calls    []CallState `json:"calls"`
+}
+
+// Split takes out what grows. What is left says only how the calls stand.
+func (s *State) Split() (rest State, grown Grown) {
+	rest, grown = *s, Grown{s.Messages, s.Calls}
+	rest.Messages, rest.Calls = []Message{}, make([]CallState, len(s.Calls))
+	for i, c := range s.Calls {
+		rest.Calls[i] = CallState{C: c.C, State: c.State, Planned: CallPlanned{ToolCallID: c.Planned.ToolCallID, ToolName: c.Planned.ToolName}}
+	}
+	return rest, grown
+}
+
+// Join puts back what [State.Split] has taken out.
+func (s *State) Join(g Grown) { s.Messages, s.Calls = g.Messages, g.Calls }
 
 // Settled reports whether every call of the current step has its result.
 func (s *State) Settled() bool {

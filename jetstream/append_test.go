@@ -310,7 +310,12 @@ func aging(t *testing.T) (c *jetstream.Conn, forget func(events.Event)) {
 	srv := jetstreamtest.StartServer(t)
 	c = connect(t, srv, jetstream.Options{})
 	js := rawJS(t, srv)
-	runs, _ := jetstream.Topology(ns, jetstream.Settings{}).Store(events.StreamRuns)
+	plan := jetstream.Topology(ns, jetstream.Settings{})
+	blobs, _ := plan.Store(events.BucketBlobs)
+	if _, err := js.CreateStream(t.Context(), blobs.Config); err != nil {
+		t.Fatal(err)
+	}
+	runs, _ := plan.Store(events.StreamRuns)
 	runs.Config.DenyDelete, runs.Config.DenyPurge = false, false
 	stream, err := js.CreateStream(t.Context(), runs.Config)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"strconv"
 	"testing"
 	"time"
@@ -230,6 +231,53 @@ func TestRunStateFromCarry(t *testing.T) {
 }
 
 // Nothing is concluded from a log in which somebody else has written.
+// TestB10_7LargeCarry: a state that no message holds is carried as a blob, and read back whole.
+func TestB10_7LargeCarry(t *testing.T) {
+	t.Parallel()
+	c, forget := aging(t)
+	s := &story{t: t, c: c, run: "r"}
+	s.begin()
+	s.step(1, 2)
+	s.result(1, 1)
+	state := s.folded()
+	for i := range 60 {
+		state.Messages = append(state.Messages, events.TextMessage(events.RoleAssistant, strings.Repeat(fmt.Sprint(i%10), 50_000)))
+	}
+	want := state.Clone()
+	d, err := c.ShrinkCarry(t.Context(), events.RunCarried{RunID: "r", Step: 1, MainSeq: state.MainSeq, State: *state})
+	if err != nil || d.DataRef == "" || len(d.State.Messages) != 0 || len(state.Messages) != len(want.Messages) {
+		t.Fatalf("%d messages left, %v", len(d.State.Messages), err)
+	}
+	if diff := cmp.Diff(want.Open(), d.State.Open()); diff != "" { // who ends the run needs to know these
+		t.Error(diff)
+	}
+	s.main(ns.Carry("r", 1), d)
+	carry := s.last
+	if _, err := events.NewState(carry); err == nil {
+		t.Error("a carry whose state is a blob is taken for a whole one")
+	}
+	check := func() {
+		t.Helper()
+		got, head, err := c.RunState(t.Context(), "r")
+		if err != nil || head.Seq != carry.Seq {
+			t.Fatal(err)
+		}
+		want.MainSeq, want.Carries = carry.Seq, 1
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%.2000s", diff)
+		}
+	}
+	check()
+	for _, e := range s.all[:len(s.all)-1] {
+		forget(e)
+	}
+	check()
+	small, err := c.ShrinkCarry(t.Context(), events.RunCarried{RunID: "r", State: *s.folded()})
+	if err != nil || small.DataRef != "" || len(small.State.Messages) == 0 {
+		t.Errorf("a small state: %+v, %v", small, err)
+	}
+}
+
 func TestRunStateTampered(t *testing.T) {
 	t.Parallel()
 	srv := jetstreamtest.StartServer(t)

@@ -71,7 +71,7 @@ func (c *Conn) walk(ctx context.Context, head events.Event) ([]events.Event, err
 
 // fold applies facts of a main chain and the results of the calls that they ask for.
 func (c *Conn) fold(ctx context.Context, main []events.Event) (*events.State, error) {
-	st, err := events.NewState(main[0])
+	st, err := c.beginning(ctx, main[0])
 	if errors.Is(err, events.ErrOutOfOrder) { // neither start nor carry: what came before has aged out
 		return nil, fmt.Errorf("%w: the log begins with %s", ErrNotFound, main[0].Place.Kind)
 	}
@@ -95,6 +95,14 @@ func (c *Conn) fold(ctx context.Context, main []events.Event) (*events.State, er
 		}
 	}
 	return st, nil
+}
+
+// beginning is the state that a run's oldest fact holds.
+func (c *Conn) beginning(ctx context.Context, first events.Event) (*events.State, error) {
+	if first.Place.Kind == events.KindCarry {
+		return c.carriedState(ctx, first)
+	}
+	return events.NewState(first)
 }
 
 // FoldResults adds to a state the results of its current step that it lacks, as the leader shows them.

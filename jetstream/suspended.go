@@ -20,14 +20,8 @@ const maxSwaps = 4
 
 // snapshotValue is a snapshot as the bucket holds it: whole, or with what a run has said so far as a blob.
 type snapshotValue struct {
-	DataRef string `json:"dataref,omitempty"` // digest of a snapshotPart
+	DataRef string `json:"dataref,omitempty"` // digest of what has grown
 	events.Snapshot
-}
-
-// snapshotPart is what grows in a snapshot.
-type snapshotPart struct {
-	Messages []events.Message   `json:"messages"`
-	Calls    []events.CallState `json:"calls"`
 }
 
 // PutSnapshot stores the snapshot of a suspended run if the entry still has revision prev, 0 when there must be none,
@@ -98,16 +92,65 @@ func (c *Conn) encodeSnapshot(ctx context.Context, s events.Snapshot) ([]byte, e
 
 // encodeInParts moves what has grown into a blob. It is stored before the entry that refers to it.
 func (c *Conn) encodeInParts(ctx context.Context, s events.Snapshot) ([]byte, error) {
-	part, err := events.Marshal(snapshotPart{s.Messages, s.Calls})
+	rest, ref, err := c.putGrown(ctx, &s.State)
 	if err != nil {
 		return nil, err
 	}
-	digest, err := c.PutBlob(ctx, part)
+	s.State = rest
+	return events.Marshal(snapshotValue{DataRef: ref, Snapshot: s})
+}
+
+// putGrown stores what has grown in a state as a blob.
+func (c *Conn) putGrown(ctx context.Context, st *events.State) (rest events.State, ref string, err error) {
+	rest, grown := st.Split()
+	body, err := events.Marshal(grown)
+	if err == nil {
+		ref, err = c.PutBlob(ctx, body)
+	}
+	return rest, ref, err
+}
+
+// getGrown puts back what has grown. It was stored before what refers to it, so a blob that is not there shows later.
+func (c *Conn) getGrown(ctx context.Context, st *events.State, ref string) error {
+	var grown events.Grown
+	body, err := c.Blob(ctx, ref)
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("%w: blob %s is not there", ErrUnavailable, ref)
+	}
+	if err == nil {
+		err = decodeExact(body, &grown)
+	}
+	if err != nil {
+		return err
+	}
+	st.Join(grown)
+	return nil
+}
+
+// ShrinkCarry makes what a carry says fit into a fact: a large state goes to a blob, which is stored before the fact.
+func (c *Conn) ShrinkCarry(ctx context.Context, d events.RunCarried) (events.RunCarried, error) {
+	raw, err := events.Marshal(d)
+	if err != nil || len(raw) <= maxInline {
+		return d, err
+	}
+	if d.State, d.DataRef, err = c.putGrown(ctx, &d.State); err != nil {
+		return d, fmt.Errorf("carry run %s: %w", d.RunID, err)
+	}
+	return d, nil
+}
+
+// carriedState is the state that a carry holds, whole.
+func (c *Conn) carriedState(ctx context.Context, carry events.Event) (*events.State, error) {
+	d, err := events.Data[events.RunCarried](carry)
 	if err != nil {
 		return nil, err
 	}
-	s.Messages, s.Calls = []events.Message{}, []events.CallState{}
-	return events.Marshal(snapshotValue{DataRef: digest, Snapshot: s})
+	if d.DataRef != "" {
+		if err := c.getGrown(ctx, &d.State, d.DataRef); err != nil {
+			return nil, fmt.Errorf("state of run %s: %w", d.RunID, err)
+		}
+	}
+	return events.CarriedState(d, carry)
 }
 
 // noSize ends the JSON of a snapshot whose size is not known yet.
@@ -122,31 +165,74 @@ func withSize(value []byte, size int) []byte {
 	return append(strconv.AppendInt(append(head, `"size":`...), int64(size), 10), '}')
 }
 
-// Snapshot reads an entry by its key, from the leader, with its revision; [ErrNotFound] when there is none.
+// Snapshot reads an entry by its key, from the leader, with its revision; [ErrNotFound] when there is none. An entry of a
+// later release is refused with [events.ErrNewer]: who would go on from it, or write it again, would lose what it says.
 func (c *Conn) Snapshot(ctx context.Context, key string) (*events.Snapshot, uint64, error) {
 	e, err := c.bucket(events.BucketSuspended).get(ctx, key)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read snapshot %s: %w", key, err)
 	}
 	var v snapshotValue
-	if err := decodeExact(e.value, &v); err != nil {
+	err = newer(e.value)
+	if err == nil {
+		err = decodeExact(e.value, &v)
+	}
+	if err == nil {
+		err = v.Upgrade()
+	}
+	if err == nil && v.DataRef != "" {
+		err = c.getGrown(ctx, &v.State, v.DataRef)
+	}
+	if err != nil {
 		return nil, 0, fmt.Errorf("read snapshot %s: %w", key, err)
 	}
-	if v.V > events.SnapshotVersion {
-		return nil, 0, fmt.Errorf("read snapshot %s: version %d is newer than this release knows", key, v.V)
-	}
-	if v.DataRef != "" {
-		var part snapshotPart
-		body, err := c.Blob(ctx, v.DataRef)
-		if err == nil {
-			err = decodeExact(body, &part)
-		}
-		if err != nil {
-			return nil, 0, fmt.Errorf("read snapshot %s: %w", key, err)
-		}
-		v.Messages, v.Calls = part.Messages, part.Calls
-	}
 	return &v.Snapshot, e.rev, nil
+}
+
+// newer refuses a value of a later release before anything else of it is read.
+func newer(value []byte) error {
+	var v struct {
+		V int `json:"v"`
+	}
+	if json.Unmarshal(value, &v) == nil && v.V > events.SnapshotVersion {
+		return (&events.State{V: v.V}).Upgrade()
+	}
+	return nil
+}
+
+// listedValue is an entry as lists need it: without what the run has said so far. Each ask is read apart, so that one that
+// a later release has written otherwise hides itself only.
+type listedValue struct {
+	events.Snapshot
+	Messages unread            `json:"messages"`
+	Calls    unread            `json:"calls"`
+	Asks     []json.RawMessage `json:"asks"`
+}
+
+// unread is a part of a value that is passed over.
+type unread struct{}
+
+// UnmarshalJSON takes anything.
+func (*unread) UnmarshalJSON([]byte) error { return nil }
+
+// Listed reads what lists show of an entry, from the leader; [ErrNotFound] when there is none. It costs one read however
+// much the run has said. An entry of a later release is shown as far as it can be read.
+func (c *Conn) Listed(ctx context.Context, key string) (*events.Snapshot, error) {
+	e, err := c.bucket(events.BucketSuspended).get(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("read entry %s: %w", key, err)
+	}
+	var v listedValue
+	if err := decodeExact(e.value, &v); err != nil && v.RunID == "" {
+		return nil, fmt.Errorf("read entry %s: %w", key, err)
+	}
+	for _, raw := range v.Asks {
+		var a events.OpenAsk
+		if decodeExact(raw, &a) == nil {
+			v.Snapshot.Asks = append(v.Snapshot.Asks, a)
+		}
+	}
+	return &v.Snapshot, nil
 }
 
 // decodeExact keeps numbers in untyped places as they are written.

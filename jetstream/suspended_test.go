@@ -158,6 +158,54 @@ func TestSnapshotOfALongRun(t *testing.T) {
 	}
 }
 
+// TestB10_5Listed: what lists show of an entry costs one read, however much the run has said.
+func TestB10_5Listed(t *testing.T) {
+	t.Parallel()
+	_, c := open(t)
+	if _, err := c.Listed(t.Context(), keyOf(suspended("none", "t1"))); !errors.Is(err, jetstream.ErrNotFound) {
+		t.Errorf("no entry: %v", err)
+	}
+	for name, size := range map[string]int{"small": 1, "large": 3_000_000} {
+		s := suspended(name, "t1")
+		s.Messages = append(s.Messages, events.TextMessage(events.RoleAssistant, strings.Repeat("x", size)))
+		if _, err := c.PutSnapshot(t.Context(), s, 0); err != nil {
+			t.Fatal(err)
+		}
+		sent := c.Sent()
+		got, err := c.Listed(t.Context(), keyOf(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := c.Sent() - sent; n != 1 {
+			t.Errorf("%s: %d requests", name, n)
+		}
+		if diff := cmp.Diff(s.Asks, got.Asks); diff != "" || got.RunID != name || got.Messages != nil || got.Size < size {
+			t.Errorf("%s: size %d, %s", name, got.Size, diff)
+		}
+	}
+}
+
+// TestB10_7LaterRelease: an entry of a later release is refused by who would go on from it, and listed all the same, as
+// far as it can be read.
+func TestB10_7LaterRelease(t *testing.T) {
+	t.Parallel()
+	srv, c := open(t)
+	s := suspended("r1", "t1")
+	value := fmt.Sprintf(`{"v":%d,"runId":"r1","agentId":"support","rootRunId":"r1","messages":{"other":"form"},"step":"three",`+
+		`"asks":[{"toolCallId":"r1=1-1","toolName":"pay","round":{"n":1}},{"toolCallId":"r1=1-2","toolName":"pay","args":{"n":1.50}}]}`,
+		events.SnapshotVersion+1)
+	if _, err := raw(t, srv).Publish(t.Context(), "$KV."+ns.Store(events.BucketSuspended)+"."+keyOf(s), []byte(value)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.Snapshot(t.Context(), keyOf(s)); !errors.Is(err, events.ErrNewer) || !strings.Contains(err.Error(), "later release") {
+		t.Errorf("read: %v", err)
+	}
+	got, err := c.Listed(t.Context(), keyOf(s))
+	if err != nil || got.RunID != "r1" || got.V != events.SnapshotVersion+1 || len(got.Asks) != 1 || string(got.Asks[0].Args) != `{"n":1.50}` {
+		t.Errorf("listed: %+v, %v", got, err)
+	}
+}
+
 func TestListSuspended(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 )
 
-const maxID = 128 // characters of an id
+const maxID = 256 // bytes of an id
 
 // manifestIssues lists what is wrong with a manifest, apart from schemas that do not compile.
 func manifestIssues(m events.Manifest) []events.Issue {

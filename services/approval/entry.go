@@ -227,7 +227,7 @@ func (s *Service) checkEntry(ctx context.Context, r *run, overtaken bool) error 
 
 // mendEntry makes the entry say what the log says, and drops one of an earlier step.
 func (s *Service) mendEntry(ctx context.Context, r *run) error {
-	snap, _, err := s.conn.Snapshot(ctx, r.key())
+	snap, err := s.conn.Listed(ctx, r.key())
 	if err != nil {
 		return ignoreMissing(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/agent/agenttest"
 	"github.com/weirkeeper/weir/services/approval"
@@ -329,5 +330,98 @@ func TestB10_5EntriesAreTheAsks(t *testing.T) {
 		if asks := listed(w); len(asks) != 0 {
 			w.T.Errorf("%d asks of an ended run are listed", len(asks))
 		}
+	})
+}
+
+// TestB10_7_B10_10LargeRunOutlivesTheRetention suspends a run that has said more than a message holds, and lets its facts
+// age out before somebody decides: its state is carried whole, and it goes on as if it had waited a minute.
+func TestB10_7_B10_10LargeRunOutlivesTheRetention(t *testing.T) {
+	t.Parallel()
+	const size, lookups, retention = 750 << 10, 4, 15 * time.Second
+	var steps []agenttest.Step
+	for i := range lookups {
+		steps = append(steps, agenttest.Ask("read", fmt.Sprintf(`{"orderId":"%d"}`, i)))
+	}
+	model := agenttest.NewModel(t, append(steps, agenttest.Ask("pay", `{"orderId":"42"}`), agenttest.Say("done"))...)
+	w := sim.New(t, sim.Options{
+		Model: model, Settings: jetstream.Settings{Retention: retention},
+		Gate: func(c *approval.Config) {
+			c.Retention, c.Sweep, c.SweepAge = retention, 200*time.Millisecond, 200*time.Millisecond
+		},
+		Plan: func(c *planner.Config) {
+			c.Retention, c.Sweep, c.SweepAge = retention, 200*time.Millisecond, time.Second
+		},
+		Tools: []agent.Tool{
+			tool("read", func(context.Context, *agent.Call) (any, error) { return strings.Repeat("x", size), nil }, agent.ToolOptions{Effect: agent.ReadOnly}),
+			tool("pay", done, agent.ToolOptions{RequireApproval: agent.Always()}),
+		},
+	})
+	copies := w.StartAll()
+	run := w.Request("go")
+	call := events.CallID{Run: run, Step: lookups + 1, Index: 1}
+	w.AwaitAsk(call, soon)
+	awaitGone(w, w.Conn().Namespace().Step(run, lookups+1))
+	carry, err := w.Conn().Last(t.Context(), w.Conn().Namespace().MainOf(run))
+	must(w, err)
+	if carry.Place.Kind != events.KindCarry || carry.DataRef == "" || len(carry.Payload) > 64<<10 {
+		t.Fatalf("the run's last fact is a %s of %d bytes", carry.Place.Kind, len(carry.Payload))
+	}
+	copies[0].Kill()
+	w.Start(planner.Name)
+	w.Decide("alice", decision(events.Approve, call))
+	if end := w.AwaitEnd(run, soon); end.Outcome != events.RunCompleted {
+		t.Fatalf("the run ended as %s: %v", end.Outcome, end.Error)
+	}
+	seen := 0
+	all := model.Requests()
+	for _, m := range all[len(all)-1].Messages {
+		for _, p := range m.Parts {
+			if p.Output != nil && len(p.Output.Value) >= size {
+				seen++
+			}
+		}
+	}
+	if seen != lookups {
+		t.Errorf("the model sees %d of %d large results", seen, lookups)
+	}
+}
+
+// TestB10_10CarriedByItsOldestFact decides a run's calls again and again before its last fact is old: it is carried by the
+// age of its first one all the same, and once, not at every look.
+func TestB10_10CarriedByItsOldestFact(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const retention, calls = time.Hour, 5
+		var steps []agenttest.Step
+		for i := range calls {
+			steps = append(steps, agenttest.Ask("pay", fmt.Sprintf(`{"orderId":"%d"}`, i)))
+		}
+		w := sim.New(t, sim.Options{
+			Model: agenttest.NewModel(t, append(steps, agenttest.Say("done"))...),
+			Plan:  func(c *planner.Config) { c.Retention = retention },
+			Gate:  func(c *approval.Config) { c.Retention = retention },
+			Agent: events.AgentDef{
+				ID: "support", Model: "scripted/sim", Tools: map[string]string{"pay": "pay"}, Limits: &events.Limits{Steps: 2 * calls},
+			},
+			Tools: []agent.Tool{tool("pay", done, agent.ToolOptions{RequireApproval: agent.Always()})},
+		})
+		w.StartAll()
+		run := w.Request("go")
+		for i := range calls {
+			call := events.CallID{Run: run, Step: i + 1, Index: 1}
+			w.AwaitAsk(call, soon)
+			time.Sleep(retention / 5) // fake
+			w.Decide("alice", decision(events.Approve, call))
+		}
+		w.AwaitEnd(run, soon)
+		start := w.Await(w.Conn().Namespace().Start(run), soon)
+		carry := w.Await(w.Conn().Namespace().Carry(run, 1), soon)
+		if age := carry.Stored.Sub(start.Stored); age > retention/2 {
+			t.Errorf("the run was carried after %v", age)
+		}
+		if _, err := w.Conn().Fact(t.Context(), w.Conn().Namespace().Carry(run, 3)); !errors.Is(err, jetstream.ErrNotFound) {
+			t.Errorf("the run was carried too often: %v", err)
+		}
+		w.Check(true)
 	})
 }

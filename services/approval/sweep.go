@@ -190,11 +190,14 @@ func (s *Service) sweepSuspended(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		snap, _, err := s.conn.Snapshot(ctx, key)
-		if errors.Is(err, jetstream.ErrNotFound) {
+		snap, err := s.conn.Listed(ctx, key)
+		switch {
+		case errors.Is(err, jetstream.ErrNotFound):
 			continue // decided since the list was read
-		}
-		if err != nil {
+		case err == nil && snap.V > events.SnapshotVersion:
+			s.log.ErrorContext(ctx, "the entry of a suspended run is left to a later release of Weir", "runId", snap.RunID, "version", snap.V)
+			continue
+		case err != nil:
 			return err
 		}
 		if err := s.sweepEntry(ctx, snap, now); err != nil && ctx.Err() == nil {

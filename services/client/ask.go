@@ -143,7 +143,7 @@ func (c *Client) snapshots(ctx context.Context, f Filter) ([]*events.Snapshot, e
 	}
 	snaps := make([]*events.Snapshot, len(keys))
 	err = each(len(keys), func(i int) error {
-		s, _, err := c.conn.Snapshot(ctx, keys[i])
+		s, err := c.conn.Listed(ctx, keys[i])
 		if errors.Is(err, jetstream.ErrNotFound) {
 			return nil // decided in between
 		}

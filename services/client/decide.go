@@ -116,6 +116,14 @@ func decision(kind events.Decision, id string, o *DecisionOptions) Decision {
 // the decision is stored and will be judged, and the caller looks again. A decision that does not count is an
 // *events.Error, and the call is as it was.
 func (c *Client) Decide(ctx context.Context, d Decision) (*Outcome, error) {
+	out, err := c.decide(ctx, d)
+	if err == nil && d.Grant != nil {
+		c.addGrant(ctx, out)
+	}
+	return out, err
+}
+
+func (c *Client) decide(ctx context.Context, d Decision) (*Outcome, error) {
 	w, err := c.waitFor(ctx, d)
 	if err != nil {
 		return nil, err

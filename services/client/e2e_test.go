@@ -431,8 +431,12 @@ func TestB10_1To3_B10_12SuspendedRunsArePagedAndFiltered(t *testing.T) {
 	if err != nil || total != 3 || len(asks) != 2 || asks[0].RunID != ids[2] {
 		t.Errorf("asks = %+v of %d, %v", asks, total, err)
 	}
-	_, err = c.Suspended(t.Context(), client.Filter{Page: -1})
-	wantCode(t, err, events.CodeInvalidRequest)
+	for field, f := range map[string]client.Filter{"page": {Page: -1}, "perPage": {PerPage: -1}} {
+		_, err = c.Suspended(t.Context(), f)
+		if e := refusal(t, err, events.CodeInvalidRequest); len(e.Issues) != 1 || e.Issues[0].Field != field {
+			t.Errorf("%s is refused as %+v", field, e)
+		}
+	}
 }
 
 func TestRunsListsWhatTheLogHolds(t *testing.T) {

@@ -25,28 +25,28 @@ func TestMain(m *testing.M) { jetstreamtest.Main(m) }
 const ns = events.DefaultNamespace
 
 // start gives a connection to a server of the test's own, with all streams.
-func start(t *testing.T) *jetstream.Conn {
-	t.Helper()
-	c := connect(t, jetstreamtest.StartServer(t))
-	if err := c.Ensure(t.Context(), jetstream.Settings{}); err != nil {
-		t.Fatal(err)
+func start(tb testing.TB) *jetstream.Conn {
+	tb.Helper()
+	c := connect(tb, jetstreamtest.StartServer(tb))
+	if err := c.Ensure(tb.Context(), jetstream.Settings{}); err != nil {
+		tb.Fatal(err)
 	}
 	return c
 }
 
-func connect(t *testing.T, srv *embedded.Server) *jetstream.Conn {
-	t.Helper()
-	c, err := jetstream.Connect(t.Context(), jetstream.Options{InProcess: srv.InProcess(), Log: testLog(t)})
+func connect(tb testing.TB, srv *embedded.Server) *jetstream.Conn {
+	tb.Helper()
+	c, err := jetstream.Connect(tb.Context(), jetstream.Options{InProcess: srv.InProcess(), Log: testLog(tb)})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
+	tb.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-func testLog(t *testing.T) *slog.Logger {
-	t.Helper()
-	return slog.New(slog.NewTextHandler(t.Output(), nil))
+func testLog(tb testing.TB) *slog.Logger {
+	tb.Helper()
+	return slog.New(slog.NewTextHandler(tb.Output(), nil))
 }
 
 type lookupIn struct {

@@ -96,6 +96,10 @@ func refusalIn(e events.Event) (eventID string, why *events.Error) {
 		if d, err := events.Data[events.DecisionRefused](e); err == nil {
 			return d.EventID, &d.Error
 		}
+	case events.TypeOf[events.GrantRefused]():
+		if d, err := events.Data[events.GrantRefused](e); err == nil {
+			return d.EventID, &d.Error
+		}
 	}
 	return "", nil
 }

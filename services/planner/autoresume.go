@@ -193,7 +193,7 @@ func (s *Service) suspensions(ctx context.Context, st *events.State) ([]suspensi
 
 // suspensionsOf are those of one entry of the bucket, as far as the log bears it out.
 func (s *Service) suspensionsOf(ctx context.Context, st *events.State, key string, sent time.Time) ([]suspension, error) {
-	snap, _, err := s.conn.Snapshot(ctx, key)
+	snap, err := s.conn.Listed(ctx, key)
 	if errors.Is(err, jetstream.ErrNotFound) {
 		return nil, nil
 	}

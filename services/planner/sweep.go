@@ -138,7 +138,8 @@ func (s *Service) sweepSuspended(ctx context.Context) error {
 	return nil
 }
 
-// carry stores the state of an open run again once a third of the retention has passed since its last main fact.
+// carry stores the state of an open run again once a third of the retention has passed since the oldest fact that it
+// rests on was stored.
 func (s *Service) carry(ctx context.Context, run string, now time.Time) error {
 	head, err := s.conn.Last(ctx, s.ns.MainOf(run))
 	if errors.Is(err, jetstream.ErrNotFound) {
@@ -147,14 +148,39 @@ func (s *Service) carry(ctx context.Context, run string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if head.Place.Kind == events.KindEnd || now.Sub(head.Stored) < s.cfg.Retention/3 {
+	if head.Place.Kind == events.KindEnd {
 		return nil
+	}
+	since, carries, err := s.restsOn(ctx, head)
+	if err != nil || now.Sub(since) < s.cfg.Retention/3 {
+		return err
 	}
 	st, at, err := s.conn.RunState(ctx, run)
 	if err != nil || at.Seq != head.Seq {
 		return err
 	}
-	data := events.RunCarried{RunID: run, Step: st.Step, MainSeq: st.MainSeq, State: *st}
-	_, _, err = s.add(ctx, s.ns.Carry(run, st.Carries+1), head, data)
+	data, err := s.conn.ShrinkCarry(ctx, events.RunCarried{RunID: run, Step: st.Step, MainSeq: st.MainSeq, State: *st})
+	if err != nil {
+		return err
+	}
+	_, _, err = s.add(ctx, s.ns.Carry(run, max(carries, st.Carries)+1), head, data)
 	return err
+}
+
+// restsOn is when the oldest fact was stored that the state of a run rests on, its last carry, else its start, and how often
+// it was carried. How young its last step is does not matter: a state that begins with a fact that has aged out cannot be
+// told any more.
+func (s *Service) restsOn(ctx context.Context, head events.Event) (since time.Time, carries int, err error) {
+	carry, err := s.conn.Last(ctx, s.ns.CarriesOf(head.Place.Run))
+	if err == nil {
+		return carry.Stored, carry.Place.N, nil
+	}
+	if !errors.Is(err, jetstream.ErrNotFound) {
+		return since, 0, err
+	}
+	start, err := s.conn.Fact(ctx, s.ns.Start(head.Place.Run))
+	if errors.Is(err, jetstream.ErrNotFound) {
+		return head.Stored, 0, nil
+	}
+	return start.Stored, 0, err
 }

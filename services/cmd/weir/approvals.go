@@ -23,7 +23,7 @@ a terminal stand there as their number, such as <U+202E>.`,
   weir approvals edit order-1042=2-1
   weir approvals resume order-1042=1-3 --data '{"directory": "eu"}'
   weir approvals watch --exec ./notify-chat`,
-	}, newAsksListCommand(a), newAskInfoCommand(a), newAsksWatchCommand(a))
+	}, newAsksListCommand(a), newAskInfoCommand(a), newAsksWatchCommand(a), newGrantsCommand(a))
 	for _, row := range decisionRows {
 		cmd.AddCommand(row.command(a))
 	}

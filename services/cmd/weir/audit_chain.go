@@ -103,10 +103,10 @@ func (c *auditChain) explain(files []recordFile, at place, r events.Record) erro
 	var due, extra places
 	reached, follows := false, r.Prev == c.start
 	err := readRecords(files, func(p place, line []byte) error {
-		other, readable := recordIn(line)
+		other, unreadable := events.ParseRecord(line)
 		reached = reached || p == at
 		switch {
-		case !readable: // it tells nothing
+		case unreadable != nil: // tells nothing
 		case !reached:
 			if follows {
 				extra.keep(p, other) // behind the one that it follows
@@ -133,11 +133,6 @@ func (c *auditChain) explain(files []recordFile, at place, r events.Record) erro
 		return broken(c.at, "record %d was changed, with its hash: record %d (%s) follows another one", c.last.Seq, r.Seq, at)
 	}
 	return broken(at, "what came between record %d and record %d is missing", c.last.Seq, r.Seq)
-}
-
-func recordIn(line []byte) (r events.Record, ok bool) {
-	r, err := events.ParseRecord(line)
-	return r, err == nil
 }
 
 // places is the first record of those that were kept.

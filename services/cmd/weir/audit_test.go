@@ -297,7 +297,7 @@ func TestB8_29_B8_33_SignaturesOfTheRecord(t *testing.T) {
 		s.store(ns.Start(run), events.RunStarted{
 			RunID: run, RootRunID: run, Path: []events.PathEntry{{AgentID: "clerk", RunID: run}}, AgentID: "clerk", Requester: "alice",
 			RequestID: request, Request: events.RunRequested{AgentID: "clerk"}, Definitions: events.Definitions{Agent: events.Digest(nil), Tools: map[string]string{}},
-			Signed: signedBy(t, alice, ns.InStart("alice", "clerk"), run, events.RunRequested{AgentID: "clerk"}),
+			Signed: signedIn(t, alice, events.DomainStart, ns.InStart("alice", "clerk"), run, events.RunRequested{AgentID: "clerk"}),
 		})
 	}
 	start("s1", "d1")
@@ -373,6 +373,11 @@ func signedDecision(t *testing.T, key events.Key, call events.CallID, d events.D
 // signedBy is a request of alice as the gate keeps it.
 func signedBy(t *testing.T, key events.Key, subject, run string, data any) *events.Signed {
 	t.Helper()
+	return signedIn(t, key, events.DomainDecision, subject, run, data)
+}
+
+func signedIn(t *testing.T, key events.Key, domain, subject, run string, data any) *events.Signed {
+	t.Helper()
 	origin := events.Origin{Namespace: events.DefaultNamespace, Service: "client"}
 	e, err := origin.RequestBy(subject, run, "alice", data)
 	if err == nil {
@@ -381,10 +386,6 @@ func signedBy(t *testing.T, key events.Key, subject, run string, data any) *even
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	domain := events.DomainDecision
-	if _, start := data.(events.RunRequested); start {
-		domain = events.DomainStart
 	}
 	sig := events.Sign(key, domain, subject, e.Payload)
 	return &events.Signed{Payload: string(e.Payload), Subject: subject, Key: sig.Key, Sig: sig.Sig}

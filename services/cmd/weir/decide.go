@@ -34,7 +34,8 @@ var decisionRows = []decisionRow{
 		`  weir approvals approve order-1042=2-1 --reason "known customer"
   weir approvals approve order-1042 -w                                watch what comes of it
   weir approvals approve order-1042=2-1@sha256:5f0c9a…                only if it is still what you looked at
-  weir approvals approve @reviewed.tsv                                those of "weir approvals ls --fingerprints"`,
+  weir approvals approve @reviewed.tsv                                those of "weir approvals ls --fingerprints"
+  weir approvals approve order-1042=2-1 --grant thread --for 30m --uses 5 --when 'args.amount < 100.0'`,
 	},
 	{
 		events.Decline, "End a call without running it", "The model reads the reason and goes on without the call.", "", true,
@@ -68,6 +69,7 @@ type decisionFlags struct {
 	round                     int
 	hasRound                  bool
 	watch                     bool
+	grant                     *events.GrantTerms
 }
 
 const decisionHelp = `
@@ -75,6 +77,12 @@ const decisionHelp = `
 What counts is the call as it waits at this moment, or, with --fingerprint, CALL@FINGERPRINT or --round, only the one that
 you looked at: another is refused as changed. Refused decisions (already_decided, changed, wrong_kind, invalid_data,
 forbidden, …) give exit code 4 and leave the call as it was.`
+
+const grantHelp = `
+
+With --grant the approval stands for calls like this one (the same agent and tool, in the same run or thread), for a time (--for),
+a number of calls (--uses) and, with --when, for arguments that fulfil a condition: they are released as if you had approved
+each when it came, as long as you may. "weir grants" lists such approvals and takes them back. JSON then also has "grantId".`
 
 const manyHelp = `
 
@@ -108,11 +116,21 @@ func (row decisionRow) command(a *app) *cobra.Command {
 	case row.decision == events.Edit:
 		long = editHelp + decisionHelp + decisionJSON
 	}
+	var scope string
+	var g grantFlags
+	if row.decision == events.Approve {
+		long = grantHelp + long
+	}
 	cmd := &cobra.Command{
 		Use: string(row.decision) + " " + use, Short: row.short, Example: row.example, Args: args,
 		Long: row.short + `. ` + row.long + long,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.hasRound = cmd.Flags().Changed("round")
+			if row.decision == events.Approve {
+				if err := f.setGrant(cmd, scope, g, args); err != nil {
+					return err
+				}
+			}
 			return a.decide(cmd.Context(), row, args, f)
 		},
 	}
@@ -121,6 +139,10 @@ func (row decisionRow) command(a *app) *cobra.Command {
 	set.StringVar(&f.fingerprint, "fingerprint", "", "of the call that you looked at")
 	set.IntVar(&f.round, "round", 0, "of the call that you looked at")
 	set.BoolVarP(&f.watch, "watch", "w", false, "watch the run until it ends or is suspended again")
+	if row.decision == events.Approve {
+		set.StringVar(&scope, "grant", "", "approve also later calls like this one: in its run, or in its thread")
+		g.define(cmd)
+	}
 	if row.data != "" {
 		set.StringVar(&f.data, "data", "", row.data+"; @FILE reads a file, - the standard input")
 		if row.decision != events.Edit {
@@ -130,12 +152,27 @@ func (row decisionRow) command(a *app) *cobra.Command {
 	return cmd
 }
 
+// setGrant takes the grant that an approval brings from its flags.
+func (f *decisionFlags) setGrant(cmd *cobra.Command, scope string, g grantFlags, calls []string) error {
+	switch {
+	case scope == "" && g.given(cmd):
+		return usagef("--for, --uses and --when are the terms of a grant: say --grant run or --grant thread")
+	case scope == "":
+		return nil
+	case len(calls) > 1 || strings.HasPrefix(calls[0], "@") || calls[0] == "-":
+		return usagef("--grant goes with one call: approve the others without")
+	}
+	t, err := g.terms(cmd, scope)
+	f.grant = &t
+	return err
+}
+
 func (a *app) decide(ctx context.Context, row decisionRow, args []string, f decisionFlags) error {
 	calls, err := a.reviewed(row, args, f)
 	if err != nil {
 		return err
 	}
-	d := client.Decision{Decision: row.decision, Reason: f.reason}
+	d := client.Decision{Decision: row.decision, Reason: f.reason, Grant: f.grant}
 	if f.hasRound {
 		d.Round = &f.round
 	}
@@ -273,7 +310,11 @@ func (o outcome) text() string {
 	case o.out.Answer == nil:
 		return o.id + ": sent"
 	}
-	return fmt.Sprintf("%s: %s, %s", o.id, o.out.Answer.Decision, cmp.Or(o.out.State, "accepted"))
+	text := fmt.Sprintf("%s: %s, %s", o.id, o.out.Answer.Decision, cmp.Or(o.out.State, "accepted"))
+	if o.out.GrantID != "" {
+		text += ", grant " + o.out.GrantID
+	}
+	return text
 }
 
 // tellOutcome prints an outcome on a line of its own.

@@ -142,7 +142,7 @@ func (d *doctor) asks(ctx context.Context) error {
 	}
 	doubtful := 0
 	for _, key := range keys[:min(len(keys), maxBacklog)] {
-		snap, _, err := d.conn.Snapshot(ctx, key)
+		snap, err := d.conn.Listed(ctx, key)
 		if err != nil {
 			continue // decided in between
 		}

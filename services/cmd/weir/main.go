@@ -14,6 +14,7 @@ var commands = []row{
 	{groupUse, newRunCommand},
 	{groupUse, newRunsCommand},
 	{groupUse, newApprovalsCommand},
+	{groupUse, newGrantsCommand},
 	{groupUse, newAuditCommand},
 	{groupServe, newDevCommand},
 	{groupServe, newServeCommand},

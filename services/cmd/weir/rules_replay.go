@@ -284,12 +284,24 @@ func (r *replay) again(ctx context.Context, runID string, j *judged, a recordedA
 	return nil
 }
 
+// beginningOf is what a run's first fact, or its carry, says about it. What the run has said may be missing.
+func beginningOf(e events.Event) (*events.State, error) {
+	if e.Place.Kind != events.KindCarry {
+		return events.NewState(e)
+	}
+	d, err := events.Data[events.RunCarried](e)
+	if err != nil {
+		return nil, err
+	}
+	return events.CarriedState(d, e)
+}
+
 // begin keeps what a run's first fact, or its carry, says about it.
 func (r *replay) begin(ctx context.Context, e events.Event) error {
 	if _, known := r.runs.Get(e.Place.Run); known {
 		return nil
 	}
-	st, err := events.NewState(e)
+	st, err := beginningOf(e)
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (r *reader) entries(n *yaml.Node, path string) []pair {
 	return valid
 }
 
-const maxID = 128
+const maxID = 256
 
 func idProblem(id string) string {
 	switch {
