@@ -16,7 +16,8 @@ func TestGrantTermsComplete(t *testing.T) {
 		{GrantTerms{Scope: ScopeRun}, GrantTerms{Scope: ScopeRun, For: Duration(time.Hour), Uses: 10}, ""},
 		{
 			GrantTerms{Scope: ScopeThread, For: Duration(720 * time.Hour), Uses: 1000, When: "true"},
-			GrantTerms{Scope: ScopeThread, For: Duration(720 * time.Hour), Uses: 1000, When: "true"}, "",
+			GrantTerms{Scope: ScopeThread, For: Duration(720 * time.Hour), Uses: 1000, When: "true"},
+			"",
 		},
 		{GrantTerms{}, GrantTerms{}, "scope"},
 		{GrantTerms{Scope: "namespace"}, GrantTerms{}, "scope"},

@@ -431,7 +431,9 @@ func (ns Namespace) VotesOf(call CallID) string {
 }
 
 // CarriesOf covers the carries of one run.
-func (ns Namespace) CarriesOf(run string) string { return ns.below("run", runToken(run), "main.carry.*") }
+func (ns Namespace) CarriesOf(run string) string {
+	return ns.below("run", runToken(run), "main.carry.*")
+}
 
 // CallsOf covers all call chains of one run.
 func (ns Namespace) CallsOf(run string) string { return ns.below("run", runToken(run), "call.>") }

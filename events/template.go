@@ -344,9 +344,9 @@ func (r *renderer) operand(n parse.Node, dot any) (any, error) {
 	case *parse.FieldNode:
 		return fieldsOf(dot, n.Ident)
 	case *parse.VariableNode:
-		for i := len(r.vars) - 1; i >= 0; i-- {
-			if r.vars[i].name == n.Ident[0] {
-				return fieldsOf(r.vars[i].value, n.Ident[1:])
+		for _, v := range slices.Backward(r.vars) {
+			if v.name == n.Ident[0] {
+				return fieldsOf(v.value, n.Ident[1:])
 			}
 		}
 		return nil, fmt.Errorf("there is no variable %s", n.Ident[0])

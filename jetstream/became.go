@@ -113,7 +113,7 @@ func (s Sent) refused(fact events.Event) *events.Error {
 	}
 	d, err := events.Data[events.DecisionRefused](fact)
 	if err != nil || d.EventID != s.EventID || !events.SamePrincipal(d.Principal, s.Principal) {
-		return nil
+		return nil //nolint:nilerr // what cannot be read refuses nothing
 	}
 	return &d.Error
 }

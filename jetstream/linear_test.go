@@ -118,7 +118,7 @@ func (h *historian) use(n int, stores ...store) {
 	var wg sync.WaitGroup
 	for client := range clients {
 		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(client), 1)) //nolint:gosec // a choice, no secret
+			rng := rand.New(rand.NewPCG(uint64(client), 1))
 			known := map[string]mark{}
 			for range n {
 				name := fmt.Sprintf("r%d", rng.IntN(registersOf))
@@ -177,7 +177,7 @@ type chains struct {
 }
 
 func (c chains) write(ctx context.Context, register string, after mark) (bool, mark, error) {
-	p := rival(call(register), rand.IntN(5)) //nolint:gosec // a choice, no secret
+	p := rival(call(register), rand.IntN(5))
 	g := events.First(p)
 	if after.fact.Seq > 0 {
 		g = events.After(after.fact)

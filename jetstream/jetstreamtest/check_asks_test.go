@@ -18,7 +18,6 @@ type tale struct {
 	call     events.CallID
 	facts    []events.Event
 	ask      events.CallHeld
-	first    time.Time
 	repeated func(*events.CallHeld)
 	carried  func(*events.CallHeld)
 	vote     func(*events.VoteCast)

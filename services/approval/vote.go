@@ -43,7 +43,8 @@ func (s *Service) vote(ctx context.Context, d jetstream.Delivery, in events.Inbo
 	case progressOf(head).Round != m.ask.Round:
 		return jetstream.Later(0) // the ask of the next round refuses it
 	}
-	return s.noteVote(ctx, d, in, m, v, b)
+	v.Signed, v.Quorum = nil, &events.Quorum{Need: b.need, Votes: b.briefs()}
+	return s.noteVote(ctx, d, in, v)
 }
 
 // voteOf is what would be the answer as one of several.
@@ -187,10 +188,13 @@ func (s *Service) mayStill(r *run, ask events.CallHeld, def events.PrincipalDef,
 }
 
 // noteVote tells a voter that the vote was taken, and how the ask stands.
-func (s *Service) noteVote(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting, v events.VoteCast, b ballot) error {
-	v.Signed, v.Quorum = nil, &events.Quorum{Need: b.need, Votes: b.briefs()}
-	subject := s.ns.Note(in.Principal, m.call.Run, m.call.Token())
-	e, err := s.origin.Request(subject, m.call.Run, v, d.Event)
+func (s *Service) noteVote(ctx context.Context, d jetstream.Delivery, in events.Inbox, v events.VoteCast) error {
+	call, err := events.ParseCallID(v.ToolCallID)
+	if err != nil {
+		return jetstream.Final(err)
+	}
+	subject := s.ns.Note(in.Principal, call.Run, call.Token())
+	e, err := s.origin.Request(subject, call.Run, v, d.Event)
 	if err != nil {
 		return jetstream.Final(err)
 	}

@@ -229,8 +229,10 @@ func TestB8_23_B8_13_VotesThatDoNotCount(t *testing.T) {
 			d    events.DecisionRequested
 			want events.Code
 		}{
-			{"bob", approvalOf(ask), events.CodeForbidden}, {"mallory", approvalOf(ask), events.CodeForbidden},
-			{"alice", bare, events.CodeChanged}, {"alice", granting, events.CodeInvalidRequest},
+			{"bob", approvalOf(ask), events.CodeForbidden},
+			{"mallory", approvalOf(ask), events.CodeForbidden},
+			{"alice", bare, events.CodeChanged},
+			{"alice", granting, events.CodeInvalidRequest},
 		} {
 			sent := sendAs(w, test.who, test.d)
 			r := refusal(w, call, sent.Event.ID)

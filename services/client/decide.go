@@ -200,8 +200,9 @@ func (w *waiting) askGate(ctx context.Context) (*Outcome, error) {
 		switch e.Code {
 		case events.CodeUnavailable, events.CodeUnknownOutcome, events.CodeInternal: // nobody knows
 			return nil, nil //nolint:nilnil // nothing is known
+		default:
+			return nil, e
 		}
-		return nil, e
 	}
 	switch {
 	case err == nil && out.State != StateSent && out.State != "":

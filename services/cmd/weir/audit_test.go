@@ -297,7 +297,7 @@ func TestB8_29_B8_33_SignaturesOfTheRecord(t *testing.T) {
 		s.store(ns.Start(run), events.RunStarted{
 			RunID: run, RootRunID: run, Path: []events.PathEntry{{AgentID: "clerk", RunID: run}}, AgentID: "clerk", Requester: "alice",
 			RequestID: request, Request: events.RunRequested{AgentID: "clerk"}, Definitions: events.Definitions{Agent: events.Digest(nil), Tools: map[string]string{}},
-			Signed: signedIn(t, alice, events.DomainStart, ns.InStart("alice", "clerk"), run, events.RunRequested{AgentID: "clerk"}),
+			Signed: signedIn(t, signer{alice, events.DomainStart}, ns.InStart("alice", "clerk"), run, events.RunRequested{AgentID: "clerk"}),
 		})
 	}
 	start("s1", "d1")
@@ -373,10 +373,16 @@ func signedDecision(t *testing.T, key events.Key, call events.CallID, d events.D
 // signedBy is a request of alice as the gate keeps it.
 func signedBy(t *testing.T, key events.Key, subject, run string, data any) *events.Signed {
 	t.Helper()
-	return signedIn(t, key, events.DomainDecision, subject, run, data)
+	return signedIn(t, signer{key, events.DomainDecision}, subject, run, data)
 }
 
-func signedIn(t *testing.T, key events.Key, domain, subject, run string, data any) *events.Signed {
+// signer signs in a domain.
+type signer struct {
+	key    events.Key
+	domain string
+}
+
+func signedIn(t *testing.T, by signer, subject, run string, data any) *events.Signed {
 	t.Helper()
 	origin := events.Origin{Namespace: events.DefaultNamespace, Service: "client"}
 	e, err := origin.RequestBy(subject, run, "alice", data)
@@ -387,7 +393,7 @@ func signedIn(t *testing.T, key events.Key, domain, subject, run string, data an
 	if err != nil {
 		t.Fatal(err)
 	}
-	sig := events.Sign(key, domain, subject, e.Payload)
+	sig := events.Sign(by.key, by.domain, subject, e.Payload)
 	return &events.Signed{Payload: string(e.Payload), Subject: subject, Key: sig.Key, Sig: sig.Sig}
 }
 

@@ -101,6 +101,7 @@ func (a *asker) ask(who, run, c string) (*events.CallHeld, *events.Error) {
 
 // payer is a world with a tool that needs approval, called so often in each turn, and a tool that suspends itself.
 func payer(t *testing.T, o Options, turns ...int) *asker {
+	t.Helper()
 	var steps []agenttest.Step
 	for _, n := range turns {
 		var calls []agenttest.ToolCall
