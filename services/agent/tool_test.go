@@ -88,7 +88,7 @@ func TestDefinitionIssues(t *testing.T) {
 	good := func(context.Context, *Call, struct{}) (any, error) { return nil, nil }
 	for want, tool := range map[string]Tool{
 		"id: is required":          NewTool(" ", "d", good, nil),
-		"id: has more than":        NewTool(strings.Repeat("x", 129), "d", good, nil),
+		"id: has more than":        NewTool(strings.Repeat("x", 257), "d", good, nil),
 		"id: has a control":        NewTool("a\nb", "d", good, nil),
 		"description: is required": NewTool("a", "", good, nil),
 		"effect: want":             NewTool("a", "d", good, &ToolOptions{Effect: "readonly"}),
