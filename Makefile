@@ -18,6 +18,7 @@ export GOFLAGS     := $(strip $(filter-out -trimpath -buildvcs=%,$(shell $(GO) e
 BIN     := bin/weir
 SOURCES := events jetstream schemas services
 SIM     := ./services/internal/sim
+GATE    := ./services/approval
 INTEROP := services/cmd/weir/interop
 TOOL    := $(GO) tool -modfile=.tools/go.mod
 LINT    := $(GO) tool -modfile=.tools/lint/go.mod golangci-lint
@@ -58,8 +59,10 @@ test: ## Run all tests; needs Go alone
 .PHONY: race
 race: export CGO_ENABLED := 1
 race: ## Run all tests under the race detector, shuffled; fewer simulation seeds
-	$(GO) test -race -shuffle=on -count=1 -timeout 45m $$($(GO) list ./... | grep -v '$(SIM:.%=%)$$')
-	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(SIM) -weir.seeds=$(RACE_SEEDS) -weir.rounds=$(RACE_SEEDS)
+	$(GO) test -race -shuffle=on -count=1 -timeout 45m $$($(GO) list ./... | grep -vE '($(SIM:.%=%)|$(GATE:.%=%))$$')
+	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(GATE) -weir.model=$(RACE_SEEDS)
+	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(SIM) -weir.seeds=$(RACE_SEEDS) -weir.rounds=$(RACE_SEEDS) \
+		-weir.killed=$(RACE_SEEDS) -weir.forged=$(RACE_SEEDS)0 -weir.deadlines=$(RACE_SEEDS)
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yaml
