@@ -108,7 +108,7 @@ func (w *World) granted() []string {
 	w.AwaitAsk(third, patience)
 	w.Decide("alice", events.DecisionRequested{Decision: events.Decline, ToolCallID: third.String()})
 	w.AwaitEnd(runs[2], patience)
-	if r := w.Check(true); r["go:grant"] != 1 || r["use"] != 1 {
+	if r := w.Check(false); r["go:grant"] != 1 || r["use"] != 1 {
 		w.T.Errorf("%d releases by the grant, %d uses of it, want one of each", r["go:grant"], r["use"])
 	}
 	return runs
