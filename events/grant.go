@@ -46,8 +46,10 @@ func (t GrantTerms) Complete() (GrantTerms, *Error) {
 }
 
 func badTerms(field, format string, args ...any) *Error {
-	what := fmt.Sprintf(format, args...)
-	return &Error{Code: CodeInvalidRequest, Message: "the grant's " + field + ": " + what, Issues: []Issue{{Field: field, Message: what}}}
+	return &Error{
+		Code: CodeInvalidRequest, Message: "the terms of the grant cannot be used",
+		Issues: []Issue{{Field: field, Message: fmt.Sprintf(format, args...)}},
+	}
 }
 
 // Grant is a standing approval (bucket grants).

@@ -25,21 +25,22 @@ func (m meeting) checkGrant(events.Event) *events.Error {
 	}
 	switch {
 	case m.req.Decision != events.Approve:
-		return badGrant("grant", "only approve brings a grant, not %s", m.req.Decision)
+		return badGrant("only approve brings a grant, not "+string(m.req.Decision), "grant", "goes with approve")
 	case m.ask.Votes(m.req.Decision):
-		return badGrant("grant", "a call that needs several approvals takes no grant")
+		return badGrant("a call that needs several approvals takes no grant", "grant", "is not taken")
 	case !takesGrants(m.ask):
-		return badGrant("grant", "a person must look at each call like this one: approve it without a grant")
+		return badGrant("a person must look at each call like this one: approve it without a grant", "grant", "is not taken")
 	case m.req.Grant.Scope == events.ScopeThread && m.ask.ThreadID == "":
-		return badGrant("grant.scope", "the run belongs to no thread: use the scope run")
+		return badGrant("the run belongs to no thread", "grant.scope", "use run")
 	}
 	_, refusal := checkTerms(*m.req.Grant, "grant.")
 	return refusal
 }
 
-func badGrant(field, format string, args ...any) *events.Error {
-	e := events.Errorf(events.CodeInvalidRequest, format, args...)
-	e.Issues = []events.Issue{{Field: field, Message: e.Message}}
+// badGrant says what is wrong with a grant, and of which field of the request that is true.
+func badGrant(text, field, what string) *events.Error {
+	e := events.Errorf(events.CodeInvalidRequest, "%s", text)
+	e.Issues = []events.Issue{{Field: field, Message: what}}
 	return e
 }
 
@@ -59,9 +60,9 @@ func checkTerms(t events.GrantTerms, at string) (events.GrantTerms, *events.Erro
 	program, err := rule.Compile(t.When)
 	switch {
 	case err != nil:
-		return t, badGrant(at+"when", "the grant's condition: %v", err)
+		return t, badGrant("the condition of the grant cannot be used", at+"when", err.Error())
 	case !program.ReadsOnlyArgs():
-		return t, badGrant(at+"when", "the grant's condition: it may look at args only")
+		return t, badGrant("the condition of the grant cannot be used", at+"when", "it may look at args only")
 	}
 	return t, nil
 }

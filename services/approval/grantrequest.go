@@ -66,18 +66,18 @@ func checkRequest(req *events.GrantRequested) *events.Error {
 	}
 	switch req.Terms.Scope {
 	case events.ScopeRun:
-		if _, err := events.ParseCallID(req.RunID); err != nil && !events.ValidRunID(req.RunID) {
-			return badGrant("runId", "a grant of scope run names a run: runId is %q", req.RunID)
+		if !events.IsRunID(req.RunID) {
+			return badGrant("a grant of scope run names a run", "runId", fmt.Sprintf("%q is not the id of a run", req.RunID))
 		}
 		if req.ThreadID != "" || req.ResourceID != "" {
-			return badGrant("threadId", "a grant of scope run names no thread and no resource")
+			return badGrant("a grant of scope run names no thread and no resource", "threadId", "leave it out")
 		}
 	default:
 		if req.ThreadID == "" {
-			return badGrant("threadId", "a grant of scope thread names a thread")
+			return badGrant("a grant of scope thread names a thread", "threadId", "is missing")
 		}
 		if req.RunID != "" {
-			return badGrant("runId", "a grant of scope thread names no run")
+			return badGrant("a grant of scope thread names no run", "runId", "leave it out")
 		}
 	}
 	return nil

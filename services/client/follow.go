@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +66,7 @@ type follower struct {
 	asks   map[string]int // rounds of asks, by toolCallId
 	counts map[int]int    // the first attempt that counts, by step
 	shown  bool
+	gap    bool // chunks were no longer stored
 
 	after uint64 // cursor
 	next  *Run   // that goes on in place of the run
@@ -128,6 +130,7 @@ func (r *Run) source(ctx context.Context, after uint64) iter.Seq2[events.Chunk, 
 func (f *follower) take(ctx context.Context, it item, notes <-chan told) (over bool, err error) {
 	switch {
 	case errors.Is(it.err, ErrGap):
+		f.gap = true
 		return !f.yield(it.chunk, it.err), nil
 	case it.err != nil:
 		return true, it.err
@@ -207,10 +210,15 @@ func (f *follower) note(ch events.Chunk) (withdrawn bool) {
 	return ch.Attempt > 0 && ch.Attempt < f.counts[ch.Step]
 }
 
-// isSuspended reports whether a suspended chunk tells of now.
+// isSuspended reports whether a suspended chunk tells of now. One that comes before the chunk of an ask that it names, as
+// it may when a sibling's result is quick, does not: another one follows that chunk.
 func (f *follower) isSuspended(ctx context.Context, ch events.Chunk) bool {
 	var p events.SuspendedPayload
 	if json.Unmarshal(ch.Payload, &p) != nil || ch.Cursor <= f.run.suspended.Load() {
+		return false
+	}
+	unknown := func(id string) bool { _, ok := f.asks[id]; return !ok }
+	if f.after == 0 && !f.gap && slices.ContainsFunc(p.Asks, unknown) {
 		return false
 	}
 	if !f.run.client.stillHeld(ctx, p.Asks, f.asks) {

@@ -146,7 +146,7 @@ func stateOf(g Grant, now time.Time) GrantState {
 	return GrantActive
 }
 
-// addGrant names the grant that an approval has brought: its id is that of the answer.
+// addGrant names the grant that an approval has brought, which has the id of the answer, and gives it a moment to show.
 func (c *Client) addGrant(ctx context.Context, out *Outcome) {
 	call, err := events.ParseCallID(out.ToolCallID)
 	if err != nil || out.GrantID != "" || out.State != StateReleased || !c.reads() {
@@ -157,8 +157,21 @@ func (c *Client) addGrant(ctx context.Context, out *Outcome) {
 		_ = c.tolerate(err) // the approval counts all the same
 		return
 	}
-	if a, err := events.Data[events.CallAnswered](fact); err == nil && a.Grant != nil && c.signed(fact) {
-		out.GrantID = fact.ID
+	a, err := events.Data[events.CallAnswered](fact)
+	if err != nil || a.Grant == nil || !c.signed(fact) {
+		return
+	}
+	out.GrantID = fact.ID
+	ctx, cancel := context.WithTimeout(ctx, noteGrace)
+	defer cancel()
+	for ctx.Err() == nil {
+		if found, err := c.conn.Grants(ctx, events.GrantFilter{ID: fact.ID}); err != nil || len(found) > 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(firstLook / 10):
+		}
 	}
 }
 

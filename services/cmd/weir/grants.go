@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -195,7 +196,8 @@ func (f *grantFlags) terms(cmd *cobra.Command, scope string) (events.GrantTerms,
 	case set.Changed("uses") && f.uses <= 0:
 		return t, usagef("--uses: use a number above 0")
 	case refusal != nil:
-		return t, usagef("%s", refusal.Message)
+		flag := strings.Replace(refusal.Issues[0].Field, "scope", "grant", 1)
+		return t, usagef("--%s: %s", flag, refusal.Issues[0].Message)
 	}
 	return t, nil
 }
