@@ -262,6 +262,27 @@ func (f *fleet) tell() {
 		words := m.stderr.String()
 		f.t.Logf("%s: started %d times; its last words: %s", m.name, starts, words[max(len(words)-300, 0):])
 	}
+	letters, err := f.conn.ListDead(f.t.Context(), 0, 100)
+	f.t.Logf("dead letters: %v, %v", letters, err)
+}
+
+// story is what the log and the store say about a run.
+func (f *fleet) story(run string) string {
+	var b strings.Builder
+	state, head, err := f.conn.RunState(f.t.Context(), run)
+	fmt.Fprintf(&b, "at %s of %s, %v", head.Place.Subject(), head.Time.Format(time.TimeOnly), err)
+	if state == nil {
+		return b.String()
+	}
+	for _, c := range state.Calls {
+		id, err := events.CallOf(run, c.C)
+		f.must(err)
+		last, err := f.conn.Last(f.t.Context(), f.conn.Namespace().Call(id, events.KindResult).Chain())
+		fmt.Fprintf(&b, "; call %s at %s of %s, %v", c.C, last.Place.Subject(), last.Time.Format(time.TimeOnly), err)
+	}
+	asks, _, err := f.alice.Asks(f.t.Context(), client.Filter{Run: run})
+	fmt.Fprintf(&b, "; %d asks open, %v", len(asks), err)
+	return b.String()
 }
 
 // request asks for a run until that is acknowledged. The same id means the same run, however often it is asked for.

@@ -46,7 +46,7 @@ func TestKillProcesses(t *testing.T) {
 	open := f.awaitEnds(runs, 3*time.Minute)
 	t.Logf("%d have not ended %v after the last kill", len(open), time.Since(began).Round(time.Second))
 	for _, run := range open {
-		t.Errorf("run %s is lost", run)
+		t.Errorf("run %s is lost: %s", run, f.story(run))
 	}
 	if len(open) > 0 {
 		f.tell()
