@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -8,7 +9,11 @@ import (
 	"github.com/weirkeeper/weir/jetstream/jetstreamtest"
 )
 
-func TestMain(m *testing.M) { jetstreamtest.Main(m) }
+// TestMain lets memory grow: a world lives for a second, and there is much more of them than of memory in use.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800)
+	jetstreamtest.Main(m)
+}
 
 func TestHeldCallRunsAfterApproval(t *testing.T) {
 	t.Parallel()
