@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Manifest is everything about a tool but its code (registry, tool.<id>, and by content def.<digest>).
@@ -154,6 +155,27 @@ type PrincipalDef struct {
 	Auth   string   `json:"auth"`          // key, gateway or subject
 	Key    string   `json:"key,omitempty"` // public nkey, for auth key
 	Groups []string `json:"groups,omitempty"`
+	Scopes []string `json:"scopes,omitempty"` // what it may do at all; empty: start, read and decide
+}
+
+// Scopes of a principal.
+const (
+	MayStart  = "start"
+	MayRead   = "read" // what may be shown, no raw values
+	MayDecide = "decide"
+	MayAudit  = "audit" // raw values too
+	MayAdmin  = "admin" // what people administer: dead letters, lag
+)
+
+// PrincipalScopes are all scopes that a principal may have.
+func PrincipalScopes() []string { return []string{MayStart, MayRead, MayDecide, MayAudit, MayAdmin} }
+
+// May reports whether a principal has a scope. What its rules say about single calls comes on top.
+func (p PrincipalDef) May(scope string) bool {
+	if len(p.Scopes) == 0 {
+		return scope == MayStart || scope == MayRead || scope == MayDecide
+	}
+	return slices.Contains(p.Scopes, scope)
 }
 
 // Digest is the content digest of a definition, "sha256:" and lower-case hex.

@@ -483,6 +483,12 @@ func (ns Namespace) AdminSubject(principal, verb string) string {
 	return ns.below("svc", VerbAdmin, nameToken(principal), Token(verb))
 }
 
+// Verbs of what people administer.
+const (
+	AdminLag  = "lag"  // what consumers have not settled
+	AdminDead = "dead" // what was given up
+)
+
 // Services covers every request of one verb.
 func (ns Namespace) Services(verb string) string {
 	if verb == VerbAdmin {

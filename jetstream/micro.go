@@ -293,18 +293,31 @@ func (c *Conn) Ask(ctx context.Context, subject string, e events.Event, answer a
 			return err
 		}
 	}
-	if err := c.checkSize(msg); err != nil {
+	return c.askMsg(ctx, msg, answer)
+}
+
+// AskFor is [Conn.Ask] with a plain value as the request's body.
+func (c *Conn) AskFor(ctx context.Context, subject string, request, answer any) error {
+	body, err := events.Marshal(request)
+	if err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
+	}
+	return c.askMsg(ctx, &nats.Msg{Subject: subject, Data: body}, answer)
+}
+
+func (c *Conn) askMsg(ctx context.Context, msg *nats.Msg, answer any) error {
+	if err := c.checkSize(msg); err != nil {
+		return fmt.Errorf("ask %s: %w", msg.Subject, err)
 	}
 	reply, err := c.request(ctx, msg)
 	if err != nil {
-		return fmt.Errorf("ask %s: %w", subject, err)
+		return fmt.Errorf("ask %s: %w", msg.Subject, err)
 	}
 	if why := refusalOf(reply); why != nil {
 		return why
 	}
 	if err := json.Unmarshal(reply.Data, answer); err != nil {
-		return fmt.Errorf("ask %s: reply: %w", subject, err)
+		return fmt.Errorf("ask %s: reply: %w", msg.Subject, err)
 	}
 	return nil
 }

@@ -136,6 +136,9 @@ func (s *Service) sender(ctx context.Context, msg message) (proof, *events.Error
 		return proof{}, nil, err
 	}
 	who := proof{principal: id, authType: events.AuthAuto}
+	if !def.May(events.MayDecide) {
+		return proof{}, mayNot(def), nil
+	}
 	switch def.Auth {
 	case events.AuthKey:
 		who.groups = def.Groups

@@ -245,6 +245,9 @@ func (s *Service) proveSender(ctx context.Context, d jetstream.Delivery, in even
 	}
 	who := proof{principal: e.AuthID, authType: def.Auth, groups: def.Groups}
 	who.signed = signed(d)
+	if !def.May(events.MayDecide) {
+		return proof{}, mayNot(def), nil
+	}
 	switch def.Auth {
 	case events.AuthKey:
 		if err := keyOf(def).Verify(events.DomainDecision, d.Subject, e.Payload, e.Signature); err != nil {
@@ -263,6 +266,11 @@ func (s *Service) proveSender(ctx context.Context, d jetstream.Delivery, in even
 		return proof{}, events.Errorf(events.CodeForbidden, "%s is not a known principal", e.AuthID), nil
 	}
 	return who, nil, nil
+}
+
+// mayNot refuses who may decide nothing at all, whatever rules say about single calls.
+func mayNot(def events.PrincipalDef) *events.Error {
+	return events.Errorf(events.CodeForbidden, "%s may not decide: its scopes are %s", def.ID, strings.Join(def.Scopes, ", "))
 }
 
 // signed is a decision with its signature, whatever that is worth; nil when it has none.

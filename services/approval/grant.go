@@ -231,7 +231,7 @@ func (s *Service) grantor(ctx context.Context, g events.Grant) (proof, error) {
 	if err != nil {
 		return proof{}, err
 	}
-	if g.AuthType == "" || def.Auth != g.AuthType || def.Auth == events.AuthSubject && !s.cfg.Dev {
+	if g.AuthType == "" || def.Auth != g.AuthType || def.Auth == events.AuthSubject && !s.cfg.Dev || !def.May(events.MayDecide) {
 		return proof{}, nil
 	}
 	who := proof{principal: g.GrantedBy, authType: g.AuthType, groups: g.Groups, signed: g.Signed}

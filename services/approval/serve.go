@@ -46,6 +46,7 @@ func (s *Service) serve(ctx context.Context) error {
 		Endpoints: []jetstream.Endpoint{
 			{Name: events.VerbDecide, Subject: s.ns.Services(events.VerbDecide), Answer: s.serveDecide},
 			{Name: events.VerbAsk, Subject: s.ns.Services(events.VerbAsk), Answer: s.serveAsk},
+			{Name: events.VerbAdmin, Subject: s.ns.Services(events.VerbAdmin), Answer: s.serveAdmin},
 		},
 	})(ctx)
 }

@@ -183,7 +183,7 @@ func (s *Service) mayStill(r *run, ask events.CallHeld, def events.PrincipalDef,
 			ask.Approvers = nil
 		}
 	}
-	known := def.Auth != "" && (def.Auth != events.AuthSubject || s.cfg.Dev)
+	known := def.Auth != "" && def.May(events.MayDecide) && (def.Auth != events.AuthSubject || s.cfg.Dev)
 	return known && meeting{ask: ask, run: r, who: who}.checkEntitled(events.Event{}) == nil
 }
 

@@ -338,13 +338,18 @@ func (c *Client) askGate(ctx context.Context, id string) (*events.CallHeld, erro
 	defer cancel()
 	var ask events.CallHeld
 	err := c.conn.Ask(ctx, c.ns.ServiceSubject(events.VerbAsk, c.cfg.Principal, run, call), events.Event{}, &ask)
-	if errors.Is(err, jetstream.ErrUnavailable) {
-		return nil, events.Errorf(events.CodeUnavailable, "no gate answers: the service approval must run")
-	}
 	if err != nil {
-		return nil, busError(err)
+		return nil, gateError(err)
 	}
 	return &ask, nil
+}
+
+// gateError is busError for a request to the gate.
+func gateError(err error) error {
+	if errors.Is(err, jetstream.ErrUnavailable) {
+		return events.Errorf(events.CodeUnavailable, "no gate answers: the service approval must run")
+	}
+	return busError(err)
 }
 
 // notHeld says why a call waits for nobody.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -86,7 +87,7 @@ func (o object) matches(f *File, key, kind string, patterns []string) {
 	}
 }
 
-var principalKeys = []string{"auth", "key", "groups"}
+var principalKeys = []string{"auth", "key", "groups", "scopes"}
 
 // readPrincipals reads the section principals.
 func (o object) readPrincipals(f *File) {
@@ -95,7 +96,9 @@ func (o object) readPrincipals(f *File) {
 		who.require("auth")
 		def := events.PrincipalDef{
 			ID: p.name, Auth: who.choice("auth", "key", "gateway", "subject"), Key: who.text("key"), Groups: who.texts("groups"),
+			Scopes: who.texts("scopes"),
 		}
+		who.checkScopes(def.Scopes)
 		switch {
 		case def.Auth == "key" && !who.has("key"):
 			who.fail("key", "is missing: decisions of this principal are verified by it")
@@ -107,6 +110,19 @@ func (o object) readPrincipals(f *File) {
 			}
 		}
 		f.Principals = append(f.Principals, def)
+	}
+}
+
+// checkScopes wants scopes that there are. An empty list would be none, or all that go without saying: nobody could tell.
+func (o object) checkScopes(scopes []string) {
+	if scopes != nil && len(scopes) == 0 && !o.r.problems.about(o.sub("scopes")) {
+		o.fail("scopes", "is empty: leave it out, or name some of %s", strings.Join(events.PrincipalScopes(), ", "))
+	}
+	for i, scope := range scopes {
+		if !slices.Contains(events.PrincipalScopes(), scope) {
+			at := "scopes[" + itoa(i) + "]"
+			o.r.fail(o.find(at), o.sub(at), "is %q; use %s", scope, strings.Join(events.PrincipalScopes(), ", "))
+		}
 	}
 }
 
