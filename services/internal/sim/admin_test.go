@@ -39,7 +39,9 @@ func TestAdminByScope(t *testing.T) {
 			letter.Seq++
 			a.must(a.Conn().Bury(t.Context(), &events.Origin{Namespace: a.Conn().Namespace(), Service: approval.Name}, letter))
 		}
-		as := func(who string) *client.Client { return client.New(a.Conn(), client.Config{Principal: who, Key: &key, Wait: moment}) }
+		as := func(who string) *client.Client {
+			return client.New(a.Conn(), client.Config{Principal: who, Key: &key, Wait: moment})
+		}
 		for _, who := range []string{"root", "root@house"} {
 			lag, err := as(who).Lag(t.Context())
 			if err != nil || lag.At.IsZero() || !slices.ContainsFunc(lag.Consumers, func(c events.ConsumerLag) bool {
