@@ -10,12 +10,13 @@ type LagReport struct {
 	Consumers []ConsumerLag `json:"consumers"`
 }
 
-// ConsumerLag is what the deliveries of one durable consumer have not settled.
+// ConsumerLag is how many deliveries one durable consumer has not settled.
 type ConsumerLag struct {
 	Stream      string `json:"stream"`
 	Consumer    string `json:"consumer"`
-	Outstanding int    `json:"outstanding"` // under way, waiting for redelivery, or not delivered yet
-	Floor       uint64 `json:"floor"`       // everything up to this sequence is settled
+	Outstanding int    `json:"outstanding"`       // under way, waiting for redelivery, or not delivered yet
+	Floor       uint64 `json:"floor"`             // everything up to this sequence is settled
+	Missing     bool   `json:"missing,omitempty"` // there is no such consumer, so nothing is delivered
 }
 
 // DeadQuery asks for what was given up.
@@ -24,7 +25,8 @@ type DeadQuery struct {
 	Limit int    `json:"limit,omitempty"` // default 100, at most 1000
 }
 
-// DeadReport is a part of what was given up, oldest first.
+// DeadReport is a part of what was given up, oldest first; the part after the last one is empty. One delivery that was given
+// up twice may be in two parts.
 type DeadReport struct {
 	Letters []DeadBrief `json:"letters"`
 	Next    uint64      `json:"next"`

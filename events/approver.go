@@ -9,6 +9,7 @@ import (
 type Approver struct {
 	ID     string
 	Groups []string
+	Barred bool // its scopes lack decide
 }
 
 // May reports whether the approver may still decide an ask of a run that requester, the token of a principal, asked for.
@@ -17,7 +18,7 @@ type Approver struct {
 func (p Approver) May(a OpenAsk, requester string) bool {
 	isRequester := p.ID == requester || Token(p.ID) == requester
 	switch {
-	case len(a.Allowed) == 0, a.Kind == AskWait: // the gate answers it itself
+	case p.Barred, len(a.Allowed) == 0, a.Kind == AskWait: // the gate answers it itself
 		return false
 	case a.Kind == AskClient && !isRequester, a.NotRequester && isRequester, p.voted(a):
 		return false

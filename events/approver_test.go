@@ -10,6 +10,7 @@ func TestB8_30_WhoMayDecide(t *testing.T) {
 	t.Parallel()
 	alice := events.Approver{ID: "alice", Groups: []string{"finance"}}
 	odd := events.Approver{ID: "alice@example.com"}
+	barred := events.Approver{ID: "alice", Groups: []string{"finance"}, Barred: true}
 	for name, row := range map[string]struct {
 		who       events.Approver
 		ask       events.OpenAsk
@@ -26,6 +27,7 @@ func TestB8_30_WhoMayDecide(t *testing.T) {
 		"not the requester":     {alice, events.OpenAsk{NotRequester: true}, "bob", true},
 		"the client":            {odd, events.OpenAsk{Kind: events.AskClient}, events.Token(odd.ID), true},
 		"not the client":        {alice, events.OpenAsk{Kind: events.AskClient}, "bob", false},
+		"without the scope":     {barred, events.OpenAsk{}, "bob", false},
 		"a wait":                {alice, events.OpenAsk{Kind: events.AskWait}, "bob", false},
 		"has voted":             {alice, events.OpenAsk{Quorum: &events.Quorum{Need: 2, Votes: []events.VoteBrief{{Principal: "alice"}}}}, "bob", false},
 		"another one has voted": {alice, events.OpenAsk{Quorum: &events.Quorum{Need: 2, Votes: []events.VoteBrief{{Principal: "bob"}}}}, "bob", true},

@@ -2,11 +2,13 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Manifest is everything about a tool but its code (registry, tool.<id>, and by content def.<digest>).
@@ -155,27 +157,42 @@ type PrincipalDef struct {
 	Auth   string   `json:"auth"`          // key, gateway or subject
 	Key    string   `json:"key,omitempty"` // public nkey, for auth key
 	Groups []string `json:"groups,omitempty"`
-	Scopes []string `json:"scopes,omitempty"` // what it may do at all; empty: start, read and decide
+	Scopes []string `json:"scopes,omitempty"` // what it may do at all; absent: start, read and decide
 }
 
 // Scopes of a principal.
 const (
 	MayStart  = "start"
-	MayRead   = "read" // what may be shown, no raw values
-	MayDecide = "decide"
-	MayAudit  = "audit" // raw values too
-	MayAdmin  = "admin" // what people administer: dead letters, lag
+	MayRead   = "read"   // what may be shown, no raw values
+	MayDecide = "decide" // also by votes, grants and messages that resume a tool
+	MayAudit  = "audit"  // raw values too
+	MayAdmin  = "admin"  // what people administer: dead letters, lag
 )
 
 // PrincipalScopes are all scopes that a principal may have.
 func PrincipalScopes() []string { return []string{MayStart, MayRead, MayDecide, MayAudit, MayAdmin} }
 
-// May reports whether a principal has a scope. What its rules say about single calls comes on top.
-func (p PrincipalDef) May(scope string) bool {
-	if len(p.Scopes) == 0 {
-		return scope == MayStart || scope == MayRead || scope == MayDecide
+// May reports whether a principal has one of the scopes. What its rules say about single calls comes on top. Scopes that are
+// there and empty are none.
+func (p PrincipalDef) May(scopes ...string) bool {
+	has := p.Scopes
+	if has == nil {
+		has = []string{MayStart, MayRead, MayDecide}
 	}
-	return slices.Contains(p.Scopes, scope)
+	return slices.ContainsFunc(scopes, func(s string) bool { return slices.Contains(has, s) })
+}
+
+// ScopesToStop are those of which one suffices to cancel a run or to revoke a grant. To stop is safe, so whoever may do more
+// than look may do that.
+func ScopesToStop() []string { return []string{MayStart, MayDecide, MayAdmin} }
+
+// Lacks refuses a principal that has none of the scopes, of which it needs one.
+func (p PrincipalDef) Lacks(scopes ...string) *Error {
+	if p.May(scopes...) {
+		return nil
+	}
+	return Errorf(CodeForbidden, "%s needs the scope %s, and has %s", p.ID, strings.Join(scopes, " or "),
+		cmp.Or(strings.Join(p.Scopes, ", "), "none of them"))
 }
 
 // Digest is the content digest of a definition, "sha256:" and lower-case hex.

@@ -618,6 +618,9 @@ const (
 // RegistryKey is the key of a named definition.
 func RegistryKey(kind, id string) string { return kind + "." + Token(id) }
 
+// RegistryKeyOf is [RegistryKey] for the token of an id, as a parsed subject holds it.
+func RegistryKeyOf(kind, token string) string { return kind + "." + token }
+
 // DefKey is the key of a definition by its digest ("sha256:<hex>").
 func DefKey(digest string) string {
 	return RegistryDef + "." + Token(strings.TrimPrefix(digest, "sha256:"))

@@ -79,7 +79,15 @@ func (c *Conn) DeleteNamed(ctx context.Context, kind, id string) error {
 // Named reads what a name means now, or meant a second ago at most; [ErrNotFound] when it means nothing. The bytes must
 // not be changed.
 func (c *Conn) Named(ctx context.Context, kind, id string) ([]byte, error) {
-	key := events.RegistryKey(kind, id)
+	return c.namedBy(ctx, kind, id, events.RegistryKey(kind, id))
+}
+
+// NamedOf is [Conn.Named] by the token of a name, as a parsed subject holds it.
+func (c *Conn) NamedOf(ctx context.Context, kind, token string) ([]byte, error) {
+	return c.namedBy(ctx, kind, token, events.RegistryKeyOf(kind, token))
+}
+
+func (c *Conn) namedBy(ctx context.Context, kind, id, key string) ([]byte, error) {
 	c.parts.named.follow(c)
 	n, ok := c.parts.named.get(key)
 	if !ok {

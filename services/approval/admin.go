@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -31,7 +31,7 @@ var adminVerbs = map[string]adminVerb{
 	events.AdminDead: {events.MayAdmin, (*Service).dead},
 }
 
-// serveAdmin answers who has the scope. In weir dev everybody has it.
+// serveAdmin answers who has the scope. In weir dev everybody has it whose scopes nobody has written down.
 func (s *Service) serveAdmin(ctx context.Context, r jetstream.Request) (any, error) {
 	req, err := s.parse(r)
 	if err != nil {
@@ -42,30 +42,17 @@ func (s *Service) serveAdmin(ctx context.Context, r jetstream.Request) (any, err
 		return nil, events.Errorf(events.CodeInvalidRequest, "%q cannot be asked for; use %s", req.Admin,
 			strings.Join(slices.Sorted(maps.Keys(adminVerbs)), ", "))
 	}
-	if !s.cfg.Dev {
-		def, err := s.principalOf(ctx, req.Principal)
-		if err != nil {
-			return nil, err
-		}
-		if !def.May(verb.scope) {
-			return nil, events.Errorf(events.CodeForbidden, "%s needs the scope %s", req.Principal, verb.scope)
-		}
+	def, err := s.principalOf(ctx, req.Principal)
+	if err != nil {
+		return nil, err
+	}
+	if def.Scopes == nil && s.cfg.Dev {
+		return verb.serve(s, ctx, r.Data)
+	}
+	if refusal := def.Lacks(verb.scope); refusal != nil {
+		return nil, refusal
 	}
 	return verb.serve(s, ctx, r.Data)
-}
-
-// principalOf finds a principal by the token that subjects hold; one that nobody has defined has no scope beyond those that
-// go without saying.
-func (s *Service) principalOf(ctx context.Context, token string) (events.PrincipalDef, error) {
-	all, err := s.conn.ListNamed(ctx, events.RegistryPrincipal)
-	if err != nil {
-		return events.PrincipalDef{}, fmt.Errorf("read principals: %w", err)
-	}
-	var def events.PrincipalDef
-	if raw, ok := all[token]; ok {
-		err = json.Unmarshal(raw, &def)
-	}
-	return def, err
 }
 
 // readBody reads what a request asks for more exactly. An unknown field is an error, so that nobody takes a slip for a
@@ -96,12 +83,15 @@ func (s *Service) lag(ctx context.Context, body []byte) (any, error) {
 	for _, store := range jetstream.Topology(s.ns, jetstream.Settings{Pools: s.cfg.Pools}).Stores {
 		for _, c := range store.Consumers {
 			b, err := s.conn.Backlog(ctx, store.Name, c.Durable)
-			if err != nil {
+			missing := errors.Is(err, jetstream.ErrNotFound)
+			if err != nil && !missing {
 				return nil, err
 			}
-			report.At = b.Now.UTC()
+			if !missing {
+				report.At = b.Now.UTC()
+			}
 			report.Consumers = append(report.Consumers, events.ConsumerLag{
-				Stream: store.Name, Consumer: c.Durable, Outstanding: b.Outstanding, Floor: b.Floor,
+				Stream: store.Name, Consumer: c.Durable, Outstanding: b.Outstanding, Floor: b.Floor, Missing: missing,
 			})
 		}
 	}
@@ -111,9 +101,12 @@ func (s *Service) lag(ctx context.Context, body []byte) (any, error) {
 const (
 	defaultLetters = 100
 	maxLetters     = 1000
+	// maxReply bounds a part of the letters, which must fit into a message.
+	maxReply = 256 << 10
 )
 
-// dead lists what was given up, oldest first, without the payloads: they are raw.
+// dead lists what was given up, oldest first, without the payloads: they are raw. A part may be shorter than the limit; the
+// last one is empty.
 func (s *Service) dead(ctx context.Context, body []byte) (any, error) {
 	q := events.DeadQuery{Limit: defaultLetters}
 	if err := readBody(body, &q); err != nil {
@@ -127,12 +120,21 @@ func (s *Service) dead(ctx context.Context, body []byte) (any, error) {
 		return nil, err
 	}
 	report := events.DeadReport{Letters: []events.DeadBrief{}, Next: q.After}
+	size := 0
 	for _, l := range letters {
-		report.Next = l.Letter
-		report.Letters = append(report.Letters, events.DeadBrief{
+		brief := events.DeadBrief{
 			Letter: l.Letter, At: l.At.UTC().Truncate(time.Millisecond), Service: l.Service, Consumer: l.Consumer, Subject: l.Subject,
 			Seq: l.Seq, RunID: l.RunID, Attempts: l.Attempts, Reason: l.Reason,
-		})
+		}
+		body, err := events.Marshal(brief)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(body) + 1; size > maxReply && len(report.Letters) > 0 {
+			break
+		}
+		report.Next = l.Letter
+		report.Letters = append(report.Letters, brief)
 	}
 	return report, nil
 }

@@ -135,10 +135,7 @@ func (s *Service) sender(ctx context.Context, msg message) (proof, *events.Error
 	if err != nil {
 		return proof{}, nil, err
 	}
-	who := proof{principal: id, authType: events.AuthAuto}
-	if !def.May(events.MayDecide) {
-		return proof{}, mayNot(def), nil
-	}
+	who := proof{principal: id, authType: events.AuthAuto, def: def}
 	switch def.Auth {
 	case events.AuthKey:
 		who.groups = def.Groups
@@ -157,7 +154,7 @@ func (s *Service) sender(ctx context.Context, msg message) (proof, *events.Error
 	default:
 		return proof{}, events.Errorf(events.CodeForbidden, "%s is not a known principal", id), nil
 	}
-	return who, nil, nil
+	return who, def.Lacks(events.MayDecide), nil
 }
 
 // signedStart reports whether a start is what one of these keys has signed.

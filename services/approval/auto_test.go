@@ -370,6 +370,8 @@ func TestB11_4SenderMustBeEntitled(t *testing.T) {
 		"without his key":      {nil, withKey, false, events.CodeUnauthenticated},
 		"with his key":         {nil, withKey, true, ""},
 		"without his gateway":  {nil, bob(events.PrincipalDef{Auth: events.AuthGateway}), false, events.CodeUnauthenticated},
+		"may not decide":       {nil, bob(events.PrincipalDef{Auth: events.AuthSubject, Scopes: []string{events.MayStart}}), false, events.CodeForbidden},
+		"may decide":           {nil, bob(events.PrincipalDef{Auth: events.AuthSubject, Scopes: []string{events.MayStart, events.MayDecide}}), false, ""},
 		"in no known way":      {nil, bob(events.PrincipalDef{Auth: "auto_resume"}), false, events.CodeForbidden},
 		"a group of another's": {rule(events.Rule{Approvers: []string{"user:alice", "group:shop"}}), bob(events.PrincipalDef{Auth: events.AuthSubject}), false, events.CodeForbidden},
 	} {

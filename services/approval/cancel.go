@@ -17,6 +17,15 @@ func (s *Service) onCancel(ctx context.Context, d jetstream.Delivery, in events.
 		return s.noteOnly(ctx, d, in, events.Errorf(events.CodeInvalidRequest,
 			"a cancel of run %s must be an event of type %s that names it", in.Run, events.TypeOf[events.CancelRequested]()))
 	}
+	if in.Principal != events.TokenPlanner {
+		who, err := s.principalOf(ctx, in.Principal)
+		if err != nil {
+			return err
+		}
+		if refusal := who.Lacks(events.ScopesToStop()...); refusal != nil {
+			return s.noteOnly(ctx, d, in, refusal)
+		}
+	}
 	cause := events.CancelCause{RunID: in.Run, End: events.RunCancelled, By: in.Principal, Reason: req.Reason}
 	if req.End == string(events.RunFailed) {
 		if in.Principal != events.TokenPlanner {

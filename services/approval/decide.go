@@ -27,6 +27,7 @@ type proof struct {
 	authType  string
 	groups    []string
 	signed    *events.Signed
+	def       events.PrincipalDef // what is known of the principal
 }
 
 // onDecision takes a decision from the inbox: it becomes the one answer of its ask, or it is refused and changes
@@ -224,13 +225,21 @@ func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inb
 		who, refusal := proveAuto(req)
 		return who, refusal, nil
 	}
-	return s.proveSender(ctx, d, in, req.Groups)
+	return s.proveSender(ctx, d, in, req.Groups, events.MayDecide)
 }
 
 // proveSender tells which principal sent a decision, or what is asked of a grant. The subject names the sender; what proves
 // it is the principal's own signature, that of a gateway, which also vouches for the groups, or, in weir dev only, the
-// permission to publish there.
-func (s *Service) proveSender(ctx context.Context, d jetstream.Delivery, in events.Inbox, groups []string) (proof, *events.Error, error) {
+// permission to publish there. Once that is certain, it needs one of the scopes.
+func (s *Service) proveSender(ctx context.Context, d jetstream.Delivery, in events.Inbox, groups []string, scopes ...string) (proof, *events.Error, error) {
+	who, refusal, err := s.identify(ctx, d, in, groups)
+	if refusal == nil && err == nil {
+		refusal = who.def.Lacks(scopes...)
+	}
+	return who, refusal, err
+}
+
+func (s *Service) identify(ctx context.Context, d jetstream.Delivery, in events.Inbox, groups []string) (proof, *events.Error, error) {
 	e := d.Event
 	if e.AuthID == "" || events.Token(e.AuthID) != in.Principal && e.AuthID != in.Principal {
 		return proof{}, events.Errorf(events.CodeForbidden,
@@ -243,11 +252,7 @@ func (s *Service) proveSender(ctx context.Context, d jetstream.Delivery, in even
 	if err != nil {
 		return proof{}, nil, err
 	}
-	who := proof{principal: e.AuthID, authType: def.Auth, groups: def.Groups}
-	who.signed = signed(d)
-	if !def.May(events.MayDecide) {
-		return proof{}, mayNot(def), nil
-	}
+	who := proof{principal: e.AuthID, authType: def.Auth, groups: def.Groups, signed: signed(d), def: def}
 	switch def.Auth {
 	case events.AuthKey:
 		if err := keyOf(def).Verify(events.DomainDecision, d.Subject, e.Payload, e.Signature); err != nil {
@@ -268,11 +273,6 @@ func (s *Service) proveSender(ctx context.Context, d jetstream.Delivery, in even
 	return who, nil, nil
 }
 
-// mayNot refuses who may decide nothing at all, whatever rules say about single calls.
-func mayNot(def events.PrincipalDef) *events.Error {
-	return events.Errorf(events.CodeForbidden, "%s may not decide: its scopes are %s", def.ID, strings.Join(def.Scopes, ", "))
-}
-
 // signed is a decision with its signature, whatever that is worth; nil when it has none.
 func signed(d jetstream.Delivery) *events.Signed {
 	e := d.Event
@@ -285,6 +285,16 @@ func signed(d jetstream.Delivery) *events.Signed {
 // principal is how decisions of a principal are verified. One that nobody has defined decides in weir dev only.
 func (s *Service) principal(ctx context.Context, id string) (events.PrincipalDef, error) {
 	raw, err := s.conn.Named(ctx, events.RegistryPrincipal, id)
+	return s.principalDef(id, raw, err)
+}
+
+// principalOf is principal by the token that subjects hold.
+func (s *Service) principalOf(ctx context.Context, token string) (events.PrincipalDef, error) {
+	raw, err := s.conn.NamedOf(ctx, events.RegistryPrincipal, token)
+	return s.principalDef(token, raw, err)
+}
+
+func (s *Service) principalDef(id string, raw []byte, err error) (events.PrincipalDef, error) {
 	if errors.Is(err, jetstream.ErrNotFound) {
 		if s.cfg.Dev {
 			return events.PrincipalDef{ID: id, Auth: events.AuthSubject}, nil

@@ -33,7 +33,7 @@ func (s *Service) onGrantRequested(ctx context.Context, d jetstream.Delivery, in
 	if err != nil {
 		return s.refuseGrant(ctx, d, in, events.Errorf(events.CodeInvalidRequest, "%v", err))
 	}
-	who, refusal, err := s.proveSender(ctx, d, in, req.Groups)
+	who, refusal, err := s.proveSender(ctx, d, in, req.Groups, events.MayDecide)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func taken(id string) *events.Error {
 	return events.Errorf(events.CodeAlreadyDecided, "the id %s is that of another grant: use another", id)
 }
 
-// onGrantRevoked takes a grant back. Every principal may: to stop is always safe. The revocation stays in the grant's
+// onGrantRevoked takes a grant back. Every principal may that does not only look: to stop is always safe. The revocation stays in the grant's
 // place until the grant would have been over, so that nothing brings it back.
 func (s *Service) onGrantRevoked(ctx context.Context, d jetstream.Delivery, in events.Inbox) error {
 	req, err := events.Data[events.GrantRevoked](d.Event)
@@ -174,7 +174,7 @@ func (s *Service) onGrantRevoked(ctx context.Context, d jetstream.Delivery, in e
 	if err != nil {
 		return s.refuseGrant(ctx, d, in, events.Errorf(events.CodeInvalidRequest, "%v", err))
 	}
-	who, refusal, err := s.proveSender(ctx, d, in, nil)
+	who, refusal, err := s.proveSender(ctx, d, in, nil, events.ScopesToStop()...)
 	switch {
 	case err != nil:
 		return err

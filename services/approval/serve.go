@@ -224,6 +224,13 @@ func (s *Service) serveAsk(ctx context.Context, r jetstream.Request) (any, error
 	if err != nil {
 		return nil, err
 	}
+	who, err := s.principalOf(ctx, req.Principal)
+	if err != nil {
+		return nil, err
+	}
+	if refusal := who.Lacks(events.MayRead, events.MayDecide); refusal != nil {
+		return nil, refusal
+	}
 	call, err := events.CallOf(req.Run, req.Call)
 	if err != nil {
 		if call, err = s.theOne(ctx, req); err != nil {

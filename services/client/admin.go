@@ -12,8 +12,8 @@ func (c *Client) Lag(ctx context.Context) (*events.LagReport, error) {
 	return &r, c.administer(ctx, events.AdminLag, struct{}{}, &r)
 }
 
-// Dead lists what was given up, oldest first, in parts: what follows has the Next of the part before as After. It needs
-// the scope admin.
+// Dead lists what was given up, oldest first, in parts: what follows has the Next of the part before as After, until a part
+// is empty. It needs the scope admin.
 func (c *Client) Dead(ctx context.Context, q events.DeadQuery) (*events.DeadReport, error) {
 	var r events.DeadReport
 	return &r, c.administer(ctx, events.AdminDead, q, &r)

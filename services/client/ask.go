@@ -212,7 +212,7 @@ func (c *Client) Me(ctx context.Context) (*events.Approver, error) {
 	if err := json.Unmarshal(raw, &def); err != nil {
 		return nil, fmt.Errorf("principal %s: %w", me.ID, err)
 	}
-	me.Groups = def.Groups
+	me.Groups, me.Barred = def.Groups, !def.May(events.MayDecide)
 	return me, nil
 }
 

@@ -26,6 +26,12 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 	if refusal != nil {
 		return s.refuse(ctx, d, in, req.RunID, refusal)
 	}
+	if refusal, err := s.mayStart(ctx, in.Principal); refusal != nil || err != nil {
+		if refusal == nil {
+			return err
+		}
+		return s.refuse(ctx, d, in, req.RunID, refusal)
+	}
 	defs, refusal, err := s.pin(ctx, req)
 	switch {
 	case err != nil:
@@ -55,6 +61,23 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 		return nil
 	}
 	return s.exists(ctx, d, in, req)
+}
+
+// mayStart refuses a principal that is known to start nothing. The subject is what proves who asks; one that nobody has
+// defined may start what it has the right to ask for.
+func (s *Service) mayStart(ctx context.Context, principal string) (*events.Error, error) {
+	raw, err := s.conn.NamedOf(ctx, events.RegistryPrincipal, principal)
+	if errors.Is(err, jetstream.ErrNotFound) {
+		return nil, nil //nolint:nilnil // nothing is wrong
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read principal: %w", err)
+	}
+	var def events.PrincipalDef
+	if err := json.Unmarshal(raw, &def); err != nil {
+		return nil, jetstream.Final(fmt.Errorf("principal %s: %w", principal, err))
+	}
+	return def.Lacks(events.MayStart), nil
 }
 
 // senderOf is the id of who asks, when the request names it: that of which the subject holds the token.

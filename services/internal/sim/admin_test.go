@@ -63,6 +63,14 @@ func TestAdminByScope(t *testing.T) {
 				t.Errorf("%s: lag: %v", who, err)
 			}
 		}
+		for _, who := range []string{"viewer", "alice"} {
+			if ask, why := a.ask(who, run, call.Token()); why != nil || ask.ToolCallID != call.String() {
+				t.Errorf("%s looks at the call: %+v, %v", who, ask, why)
+			}
+		}
+		if ask, why := a.ask("root", run, call.Token()); why == nil || why.Code != events.CodeForbidden {
+			t.Errorf("who may only administer looks at the call: %+v, %v", ask, why)
+		}
 		ns := a.Conn().Namespace()
 		for what, err := range map[string]error{
 			"another verb":     a.Conn().AskFor(t.Context(), ns.AdminSubject("root", "purge"), nil, new(any)),
@@ -92,11 +100,16 @@ func TestAdminByScope(t *testing.T) {
 	})
 	t.Run("in weir dev", func(t *testing.T) {
 		inCase(t, func(t *testing.T) {
-			w := New(t, Options{})
+			w := New(t, Options{People: map[string]events.PrincipalDef{
+				"viewer": {ID: "viewer", Auth: events.AuthSubject, Scopes: []string{events.MayRead}},
+			}})
 			w.Start(approval.Name)
 			w.pause(time.Second)
 			if lag, err := client.New(w.Conn(), client.Config{Principal: "anybody"}).Lag(t.Context()); err != nil || len(lag.Consumers) < 6 {
 				t.Errorf("lag %+v, %v", lag, err)
+			}
+			if _, err := client.New(w.Conn(), client.Config{Principal: "viewer"}).Lag(t.Context()); events.CodeOf(err) != events.CodeForbidden {
+				t.Errorf("who may only look is told of lag: %v", err)
 			}
 		})
 	})
