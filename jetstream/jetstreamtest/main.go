@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func Main(m *testing.M) {
 	}
 	defer stop() // the exit code is taken from m by the caller
 	kept.Store(true)
+	debug.SetGCPercent(800) // tests make many short-lived servers and keep little: a fifth of their time is collection
 	m.Run()
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/weirkeeper/weir/services/internal/sim"
 )
 
-var modelRuns = flag.Int("weir.model", 2000, "how many runs of random events the gate is compared with its model in")
+var modelRuns = flag.Int("weir.model", 20000, "how many runs of random events the gate is compared with its model in")
 
 // modelWorlds is among how many servers these runs are shared out.
 const modelWorlds = 4

@@ -19,7 +19,7 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 )
 
-var forged = flag.Int("weir.forged", 5000, "how many forged, mutated and replayed decisions are sent")
+var forged = flag.Int("weir.forged", 10000, "how many forged, mutated and replayed decisions are sent")
 
 // TestAttack15ForgedDecisions sends decisions that are forged, mutated in any field or bit, replayed on another call, run,
 // round, namespace or principal, or out of time. None of them counts: every call stays as it was, and the right decision,

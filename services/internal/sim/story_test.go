@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"runtime/debug"
 	"testing"
 	"time"
 
@@ -9,11 +8,7 @@ import (
 	"github.com/weirkeeper/weir/jetstream/jetstreamtest"
 )
 
-// TestMain lets memory grow: a world lives for a second, and there is much more of them than of memory in use.
-func TestMain(m *testing.M) {
-	debug.SetGCPercent(800)
-	jetstreamtest.Main(m)
-}
+func TestMain(m *testing.M) { jetstreamtest.Main(m) }
 
 func TestHeldCallRunsAfterApproval(t *testing.T) {
 	t.Parallel()
