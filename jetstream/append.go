@@ -309,6 +309,9 @@ func (c *Conn) eventMsg(subject string, e events.Event) (*nats.Msg, error) {
 	return &nats.Msg{Subject: subject, Header: header, Data: payload}, nil
 }
 
+// MaxMessage is how many bytes a message may have, headers included; zero when there is no limit.
+func (c *Conn) MaxMessage() int64 { return c.nc.MaxPayload() }
+
 // checkSize refuses what the server would refuse, where the connection cannot suffer from it.
 func (c *Conn) checkSize(msg *nats.Msg) error {
 	size, limit := int64(len(msg.Data)), c.nc.MaxPayload()

@@ -124,7 +124,7 @@ func (s *Service) refuseUnlessDue(ctx context.Context, d jetstream.Delivery, in 
 
 // storeAnswer appends the answer to the ask that a decision met, and what follows from it.
 func (s *Service) storeAnswer(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting, data events.CallAnswered) error {
-	last, ours, err := s.add(ctx, s.ns.Call(m.call, events.KindAnswer), m.fact, data)
+	last, ours, err := s.addAnswer(ctx, m.call, m.fact, data)
 	switch {
 	case errors.Is(err, errGone):
 		return s.refuse(ctx, d, in, m.call, events.Errorf(events.CodeRunEnded, "run %s is over", m.call.Run))

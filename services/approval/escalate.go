@@ -155,7 +155,12 @@ func (s *Service) lookAfter(ctx context.Context, r *run, fact events.Event, now 
 		return nil, err
 	}
 	if b.complete() {
-		return nil, s.conclude(ctx, r, fact, b.answer(ask))
+		err := s.conclude(ctx, r, fact, b.answer(ask))
+		if !errors.Is(err, jetstream.ErrTooLarge) {
+			return nil, err
+		}
+		s.log.WarnContext(ctx, "too many votes to be stored in one answer: the ask ends at its deadline",
+			"runId", ask.RunID, "toolCallId", ask.ToolCallID, "error", err)
 	}
 	w := &openAsk{run: r, fact: fact, ask: ask, votes: b}
 	if _, changed := due(ask, now); changed {

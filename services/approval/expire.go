@@ -60,7 +60,7 @@ func expiredAt(ask events.CallHeld, now time.Time) events.CallAnswered {
 
 // conclude appends the answer that the gate itself finds due, and what follows from it.
 func (s *Service) conclude(ctx context.Context, r *run, fact events.Event, data events.CallAnswered) error {
-	last, ours, err := s.add(ctx, s.ns.Call(fact.Place.CallID(), events.KindAnswer), fact, data)
+	last, ours, err := s.addAnswer(ctx, fact.Place.CallID(), fact, data)
 	switch {
 	case err != nil:
 		return ignoreGone(err)

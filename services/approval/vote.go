@@ -124,6 +124,25 @@ func (b ballot) answer(ask events.CallHeld) events.CallAnswered {
 	}
 }
 
+// beside is what an answer's message has beside its data, at most: ids, headers, the signature.
+const beside = 16 << 10
+
+// addAnswer appends an answer to the ask that it follows. That of a quorum repeats what its last voter said, which may have
+// just fitted into the vote: where it does not fit beside the other votes, it is left to the vote's own fact. That is
+// judged by what the answer says and a margin, so that whoever appends it finds the same.
+func (s *Service) addAnswer(ctx context.Context, call events.CallID, ask events.Event, data events.CallAnswered) (events.Event, bool, error) {
+	if len(data.Votes) > 0 {
+		body, err := events.Marshal(data)
+		if err != nil {
+			return events.Event{}, false, jetstream.Final(err)
+		}
+		if limit := s.conn.MaxMessage(); limit > 0 && int64(len(body))+beside > limit {
+			data.Reason, data.Groups, data.Signed = "", nil, nil
+		}
+	}
+	return s.add(ctx, s.ns.Call(call, events.KindAnswer), ask, data)
+}
+
 // count reads the votes about an open ask: those that the log holds, and those that the ask has taken inside because they
 // age out. Names of subjects prove nothing: a vote counts with a gate's signature only.
 func (s *Service) count(ctx context.Context, r *run, call events.CallID, ask events.CallHeld) (ballot, error) {

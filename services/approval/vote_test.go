@@ -621,3 +621,82 @@ func TestVoteHabits(t *testing.T) {
 		})
 	}
 }
+
+// TestB8_23_LargeVotes completes a quorum by a vote that just fits into a message, so that it does not fit into the answer
+// beside the other votes. The answer leaves out what that vote says, whoever finds the votes; the vote's own fact has it.
+func TestB8_23_LargeVotes(t *testing.T) {
+	for name, stopped := range map[string]bool{"by its own decision": false, "by the sweeper": true} {
+		t.Run(name, func(t *testing.T) {
+			zed := key(t)
+			people := map[string]events.PrincipalDef{"zed": {ID: "zed", Auth: events.AuthKey, Key: zed.Public}}
+			in(t, ruled(sim.Options{People: people}, events.Rule{Quorum: 9}), func(w *sim.World) {
+				copies := w.StartAll()
+				run := w.Request("go")
+				call := refundOf(run)
+				ask := w.AwaitAsk(call, soon)
+				var names []string
+				for i := range 8 {
+					who := strings.Repeat(string(rune('a'+i)), 500)
+					names = append(names, who)
+					sendAs(w, who, approvalOf(ask))
+					voteOf(w, call, who)
+				}
+				time.Sleep(time.Second) // fake
+				if stopped {
+					copies[1].Kill()
+				}
+				d := largeVote(w, zed, ask)
+				if stopped {
+					failing := w.Dial("stopped", func(e events.Event) error {
+						if e.Place.Kind == events.KindAnswer {
+							return errStopped
+						}
+						return nil
+					})
+					if err := handler(approval.HandleRequest)(w, failing)(w.T.Context(), d); !errors.Is(err, errStopped) {
+						w.T.Fatalf("the handler says %v", err)
+					}
+					w.Start(approval.Name)
+				}
+				a := answerOf(w, call)
+				if a.Principal != "zed" || a.EventID != d.Event.ID || voters(a.Votes) != strings.Join(append(names, "zed"), " ") {
+					w.T.Errorf("the answer of %.20s has %d votes", a.Principal, len(a.Votes))
+				}
+				if a.Signed != nil || a.Reason != "" {
+					w.T.Errorf("the answer repeats what zed said: %d bytes", len(a.Signed.Payload))
+				}
+				if v := voteOf(w, call, "zed"); v.Signed == nil || v.Signed.Payload != string(d.Event.Payload) || v.Reason != "seen" {
+					w.T.Error("the vote of zed does not hold what zed said")
+				}
+				w.AwaitEnd(run, soon)
+				time.Sleep(2 * time.Second) // fake
+				w.Check(true)
+			})
+		})
+	}
+}
+
+var errStopped = errors.New("stopped")
+
+// largeVote sends a signed approval that is nearly as large as a message can be, and is its delivery.
+func largeVote(w *sim.World, key events.Key, ask events.CallHeld) jetstream.Delivery {
+	w.T.Helper()
+	call, err := events.ParseCallID(ask.ToolCallID)
+	must(w, err)
+	subject := w.Conn().Namespace().InDecide("zed", call)
+	o := &events.Origin{Namespace: w.Conn().Namespace(), Service: "test"}
+	e, err := o.RequestBy(subject, call.Run, "zed", approvalOf(ask))
+	must(w, err)
+	const others = 3000 // of the vote beside what is signed, by far
+	pad := strings.Repeat("x", int(w.Conn().MaxMessage())-len(e.Payload)-others)
+	padded := strings.Replace(string(e.Payload), `"reason":"seen"`, `"reason":"seen","padding":"`+pad+`"`, 1)
+	if len(padded) < len(pad) {
+		w.T.Fatalf("not padded: %s", padded)
+	}
+	e.Payload = []byte(padded)
+	e.Signature = events.Sign(key, events.DomainDecision, subject, e.Payload)
+	e.Seq, err = w.Conn().Publish(w.T.Context(), subject, e)
+	must(w, err)
+	e.Stored = time.Now()
+	return jetstream.Delivery{Event: e, Subject: subject, Attempt: 1}
+}
