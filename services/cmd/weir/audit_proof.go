@@ -178,10 +178,53 @@ func (k auditKeys) start(e events.Event) (signed bool, err error) {
 
 // decided is a decision as the record holds it: who sent it, and what proves that.
 type decided struct {
-	principal, authType, eventID, toolCallID string
-	decision                                 events.Decision
-	grant                                    *events.Grant // that was used, when that is the decision
-	signed                                   *events.Signed
+	principal, authType, eventID string
+	toolCallID                   string // empty when it met no single call of the run
+	run                          string
+	decision                     events.Decision
+	grant                        *events.Grant // that was used, when that is the decision
+	signed                       *events.Signed
+	vote                         auditVote
+	quorum                       bool // it is the answer of several votes
+}
+
+// auditVote is what tells votes apart.
+type auditVote struct {
+	call, principal string
+	round           int
+}
+
+// auditVotes are the proven votes so far, by the numbers of their records. The answer of a quorum need not repeat what
+// proves its last vote.
+type auditVotes map[auditVote]provenVote
+
+type provenVote struct {
+	seq     uint64
+	eventID string
+}
+
+// decision proves who made the decision in a record, and remembers it when it is a vote.
+func (votes auditVotes) decision(k auditKeys, row *provenDecision, d decided, ns events.Namespace) (how string, err error) {
+	if d.quorum && d.signed == nil && d.mustBeSigned() {
+		vote, ok := votes[d.vote]
+		switch {
+		case !ok:
+			return "by the signature in its vote, which these records do not hold", nil
+		case d.eventID != "" && d.eventID != vote.eventID:
+			return "", fmt.Errorf("the vote of %s, record %d, is another decision", d.principal, vote.seq)
+		}
+		return fmt.Sprintf("by the signature in its vote, record %d", vote.seq), nil
+	}
+	how, err = k.decision(ns, d)
+	if err == nil && row.Fact == events.KindVote {
+		votes[d.vote] = provenVote{row.Seq, d.eventID}
+	}
+	return how, err
+}
+
+// mustBeSigned reports whether the sender was verified by a signature.
+func (d decided) mustBeSigned() bool {
+	return d.authType == events.AuthKey || d.authType == events.AuthGateway
 }
 
 // decision proves who made a decision, as far as the record can, and says how.
@@ -190,13 +233,16 @@ func (k auditKeys) decision(ns events.Namespace, d decided) (how string, err err
 		return "the gate itself, at the deadline", nil
 	}
 	if d.signed == nil {
-		if d.authType == events.AuthKey || d.authType == events.AuthGateway {
+		if d.mustBeSigned() {
 			return "", fmt.Errorf("the decision of %s is said to be signed (%s), and its signature is not there", d.principal, d.authType)
 		}
 		return unsigned[d.authType], nil
 	}
 	if d.signed.DataRef != "" {
 		return "signed by " + d.signed.Key + "; what was signed holds a secret and is the blob " + d.signed.DataRef + ", which the record does not have", nil
+	}
+	if e, err := events.Decode([]byte(d.signed.Payload)); err == nil && events.SamePrincipal(e.AuthID, d.principal) {
+		d.principal = e.AuthID // a refusal knows the token only
 	}
 	if err := d.matches(ns); err != nil {
 		return "", err
@@ -258,7 +304,7 @@ func (d decided) matches(ns events.Namespace) error {
 	for _, part := range parts {
 		if part[1] != part[2] {
 			return fmt.Errorf("what %s has signed is another decision: %s %s, not %s", d.principal, part[0],
-				cmp.Or(oneLine(part[1]), "empty"), oneLine(part[2]))
+				cmp.Or(oneLine(part[1]), "empty"), cmp.Or(oneLine(part[2]), "empty"))
 		}
 	}
 	return nil
@@ -270,6 +316,13 @@ func (d decided) asDecision(ns events.Namespace, e events.Event) ([][3]string, e
 	req, err := events.Data[events.DecisionRequested](e)
 	if err != nil {
 		return nil, fmt.Errorf("what %s has signed is no decision: %w", d.principal, err)
+	}
+	if d.toolCallID == "" { // it met no single call: one that names one was refused for that
+		return [][3]string{
+			{"decision", string(req.Decision), string(d.decision)},
+			{"subject", d.signed.Subject, ns.InDecideRun(d.principal, d.run)},
+			{"id", e.ID, d.eventID},
+		}, nil
 	}
 	call, err := events.ParseCallID(d.toolCallID)
 	if err != nil {

@@ -55,6 +55,7 @@ type showOptions struct {
 type shownDecision struct {
 	Seq        uint64          `json:"seq"`
 	ToolCallID string          `json:"toolCallId"`
+	RunID      string          `json:"runId,omitempty"` // where the decision met no single call
 	Round      int             `json:"round"`
 	ToolName   string          `json:"toolName,omitempty"`
 	Kind       events.AskKind  `json:"kind,omitempty"`
@@ -106,7 +107,7 @@ func (a *app) showAudit(ctx context.Context, files []string, o showOptions) erro
 	if err != nil {
 		return err
 	}
-	h := auditHistory{run: o.run, keys: keys, calls: map[string]*callHistory{}}
+	h := auditHistory{run: o.run, keys: keys, votes: auditVotes{}, calls: map[string]*callHistory{}}
 	if len(files) > 0 {
 		err = a.historyFromFiles(&h, files, cmp.Or(o.prev, events.NoRecord))
 	} else {
@@ -175,6 +176,7 @@ func (a *app) historyFromBus(ctx context.Context, h *auditHistory, q jetstream.A
 type auditHistory struct {
 	run    string
 	keys   auditKeys
+	votes  auditVotes
 	found  bool
 	calls  map[string]*callHistory
 	all    []*shownDecision
@@ -263,7 +265,8 @@ func (h *auditHistory) decided(call *callHistory, r events.Record, e events.Even
 	if err != nil {
 		return err
 	}
-	how, err := h.keys.decision(e.Place.Namespace, d)
+	row.Seq = r.Seq
+	how, err := h.votes.decision(h.keys, row, d, e.Place.Namespace)
 	if err != nil {
 		if row.Fact != events.KindRefused {
 			return err
@@ -271,7 +274,7 @@ func (h *auditHistory) decided(call *callHistory, r events.Record, e events.Even
 		how = err.Error()
 	}
 	s := &shownDecision{
-		Seq: r.Seq, ToolCallID: row.ToolCallID, ToolName: call.name, Decision: row.Decision, Vote: row.Fact == events.KindVote,
+		Seq: r.Seq, ToolCallID: row.ToolCallID, RunID: row.RunID, ToolName: call.name, Decision: row.Decision, Vote: row.Fact == events.KindVote,
 		Principal: row.Principal, At: row.At, How: how, Code: row.Code, Shown: call.shown,
 	}
 	var said struct {
@@ -361,7 +364,7 @@ func (a *app) tellHistory(list []shownDecision) {
 	rows := make([][]string, len(list))
 	for i, d := range list {
 		rows[i] = []string{
-			d.ToolCallID, d.ToolName, d.what(), cmp.Or(d.Principal, "the gate"), d.At.UTC().Format(time.RFC3339), cmp.Or(d.How, d.Ran.allowed()),
+			callText(d.ToolCallID, d.RunID), d.ToolName, d.what(), cmp.Or(d.Principal, "the gate"), d.At.UTC().Format(time.RFC3339), cmp.Or(d.How, d.Ran.allowed()),
 			d.digest(), d.Ran.text(), d.end(),
 		}
 	}
@@ -373,6 +376,8 @@ func (d shownDecision) what() string {
 	switch {
 	case d.Vote:
 		what += " (vote)"
+	case d.Decision == "" && d.Code != "":
+		what = "not readable"
 	case d.Decision == "":
 		what = "released"
 	}

@@ -354,6 +354,117 @@ func TestB8_29_B8_33_SignaturesOfTheRecord(t *testing.T) {
 	}
 }
 
+// TestB8_29_B8_33_RefusedBesideARun verifies decisions that met no single call: what proves them is told as of any other, and
+// the run stands where a call would.
+func TestB8_29_B8_33_RefusedBesideARun(t *testing.T) {
+	t.Parallel()
+	s := startAuditServer(t)
+	alice := newTestKey(t)
+	ns := s.origin.Namespace
+	refused := func(run string, code events.Code, d events.DecisionRefused) {
+		d.RunID, d.EventID, d.At, d.Error = run, "d1", time.Now().UTC(), *events.Errorf(code, "not this")
+		s.store(ns.BesideRun(run, d.EventID), d)
+	}
+	unnamed := func(subject, run string) *events.Signed {
+		return signedBy(t, alice, subject, run, events.DecisionRequested{Decision: events.Approve})
+	}
+	refused("r1", events.CodeAmbiguous, events.DecisionRefused{
+		Principal: "alice", Decision: events.Approve, Signed: unnamed(ns.InDecideRun("alice", "r1"), "r1"),
+	})
+	refused("r2", events.CodeNotFound, events.DecisionRefused{
+		Principal: "alice", Decision: events.Approve, Signed: unnamed(ns.InDecideRun("alice", "r3"), "r3"),
+	})
+	refused("r4", events.CodeInvalidRequest, events.DecisionRefused{Principal: "bob"})
+	refused("r5", events.CodeInvalidRequest, events.DecisionRefused{
+		Principal: "alice", Decision: events.Approve, Signed: signedDecision(t, alice, events.CallID{Run: "r5", Step: 1, Index: 1}, events.Approve),
+	})
+	file := filepath.Join(t.TempDir(), "record.ndjson")
+	s.weir(0, "audit", "export", "--out", file)
+	text, _ := s.weir(0, "audit", "verify", file, "-o", "json", "--principal-key", "alice="+alice.Public)
+	var out verdict
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	want := []string{
+		"signed by its own key, " + alice.Public,
+		"what alice has signed is another decision: subject weir.default.in.decide.alice.r3.=run, not weir.default.in.decide.alice.r2.=run",
+		"not signed",
+		"what alice has signed is another decision: subject weir.default.in.decide.alice.r5.1-1, not weir.default.in.decide.alice.r5.=run",
+	}
+	if len(out.Decisions) != len(want) {
+		t.Fatalf("decisions %+v", out.Decisions)
+	}
+	for i, d := range out.Decisions {
+		if d.How != want[i] || d.ToolCallID != "" || d.RunID == "" {
+			t.Errorf("decision %+v, want %q", d, want[i])
+		}
+	}
+	text, _ = s.weir(0, "audit", "verify", file)
+	if !strings.Contains(text, "r1, no single call") || strings.Contains(text, "malformed id") {
+		t.Errorf("verify:\n%s", text)
+	}
+	text, _ = s.weir(0, "audit", "show", "--run", "r1", file, "--principal-key", "alice="+alice.Public)
+	if !strings.Contains(text, "r1, no single call") || !strings.Contains(text, "refused: ambiguous") || !strings.Contains(text, want[0]) {
+		t.Errorf("show:\n%s", text)
+	}
+	text, _ = s.weir(0, "audit", "show", "--run", "r4", file)
+	if !strings.Contains(text, "not readable") {
+		t.Errorf("show of what is no decision:\n%s", text)
+	}
+}
+
+// TestB8_23_B8_33_QuorumByItsVotes verifies answers of a quorum that leave to the vote what proves it.
+func TestB8_23_B8_33_QuorumByItsVotes(t *testing.T) {
+	t.Parallel()
+	s := startAuditServer(t)
+	alice := newTestKey(t)
+	ns := s.origin.Namespace
+	at := time.Now().UTC()
+	vote := func(call events.CallID) {
+		s.store(ns.Beside(call, events.KindVote, "alice"), events.VoteCast{
+			ToolCallID: call.String(), RunID: call.Run, Decision: events.Approve, Fingerprint: events.Digest(nil), Principal: "alice",
+			AuthType: events.AuthKey, At: at, EventID: "d1", InboxSeq: 1, Signed: signedDecision(t, alice, call, events.Approve),
+		})
+	}
+	answer := func(call events.CallID, eventID string) {
+		s.store(ns.Call(call, events.KindAnswer), events.CallAnswered{
+			ToolCallID: call.String(), RunID: call.Run, Decision: events.Approve, Fingerprint: events.Digest(nil), Principal: "alice",
+			AuthType: events.AuthKey, At: at, EventID: eventID,
+			Votes: []events.VoteBrief{{Principal: "bob", Decision: events.Approve, At: at}, {Principal: "alice", Decision: events.Approve, At: at}},
+		})
+	}
+	r := func(run string) events.CallID { return events.CallID{Run: run, Step: 1, Index: 1} }
+	vote(r("r1"))
+	answer(r("r1"), "d1")
+	answer(r("r2"), "d1") // its vote is older than the record
+	file := filepath.Join(t.TempDir(), "record.ndjson")
+	s.weir(0, "audit", "export", "--out", file)
+	known := []string{"--principal-key", "alice=" + alice.Public}
+	text, _ := s.weir(0, append([]string{"audit", "verify", file, "-o", "json"}, known...)...)
+	var out verdict
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for i, how := range []string{
+		"signed by its own key, " + alice.Public, "by the signature in its vote, record 1",
+		"by the signature in its vote, which these records do not hold",
+	} {
+		if len(out.Decisions) != 3 || out.Decisions[i].How != how {
+			t.Fatalf("decisions %+v: want %q", out.Decisions, how)
+		}
+	}
+	text, _ = s.weir(0, append([]string{"audit", "show", "--run", "r1", file}, known...)...)
+	if !strings.Contains(text, "by the signature in its vote, record 1") {
+		t.Errorf("show:\n%s", text)
+	}
+	vote(r("r3"))
+	answer(r("r3"), "d2")
+	s.weir(0, "audit", "export", "--out", file+"2")
+	if _, errs := s.weir(1, append([]string{"audit", "verify", file + "2"}, known...)...); !strings.Contains(errs, "the vote of alice, record 4, is another decision") {
+		t.Errorf("an answer by another decision than the vote: %s", errs)
+	}
+}
+
 func newTestKey(t *testing.T) events.Key {
 	t.Helper()
 	key, err := jetstream.NewKey()

@@ -65,6 +65,7 @@ type provenDecision struct {
 	Seq        uint64          `json:"seq"`
 	Fact       events.Kind     `json:"fact"`
 	ToolCallID string          `json:"toolCallId"`
+	RunID      string          `json:"runId,omitempty"` // where the decision met no single call
 	Decision   events.Decision `json:"decision,omitempty"`
 	Principal  string          `json:"principal,omitempty"`
 	At         time.Time       `json:"at"`
@@ -97,7 +98,7 @@ func (a *app) verifyAudit(ctx context.Context, names []string, o verifyOptions) 
 	if o.prev == "" {
 		o.prev = events.NoRecord
 	}
-	p := auditProver{keys: keys, found: verdict{Gates: []string{}, Decisions: []provenDecision{}}}
+	p := auditProver{keys: keys, votes: auditVotes{}, found: verdict{Gates: []string{}, Decisions: []provenDecision{}}}
 	files, clean, err := a.recordFiles(names)
 	if err != nil {
 		return err
@@ -151,6 +152,7 @@ func spool(in io.Reader) (path string, err error) {
 // auditProver proves what the records of a chain hold.
 type auditProver struct {
 	keys     auditKeys
+	votes    auditVotes
 	found    verdict
 	findings []string
 	more     int // findings that are not listed
@@ -200,7 +202,7 @@ func (p *auditProver) decisions(r events.Record, e events.Event) error {
 		return err
 	}
 	row.Seq = r.Seq
-	if row.How, err = p.keys.decision(e.Place.Namespace, d); err != nil {
+	if row.How, err = p.votes.decision(p.keys, row, d, e.Place.Namespace); err != nil {
 		if row.Fact != events.KindRefused {
 			return err
 		}
@@ -230,16 +232,21 @@ func decisionIn(e events.Event) (row *provenDecision, d decided, err error) {
 		a, err = events.Data[events.CallAnswered](e)
 		row.ToolCallID, row.At = a.ToolCallID, a.At
 		d = decided{principal: a.Principal, authType: a.AuthType, eventID: a.EventID, decision: a.Decision, signed: a.Signed}
+		d.quorum, d.vote = len(a.Votes) > 0, auditVote{a.ToolCallID, a.Principal, a.Round}
 	case events.KindVote:
 		var v events.VoteCast
 		v, err = events.Data[events.VoteCast](e)
 		row.ToolCallID, row.At = v.ToolCallID, v.At
 		d = decided{principal: v.Principal, authType: v.AuthType, eventID: v.EventID, decision: v.Decision, signed: v.Signed}
+		d.vote = auditVote{v.ToolCallID, v.Principal, v.Round}
 	case events.KindRefused:
 		var r events.DecisionRefused
 		r, err = events.Data[events.DecisionRefused](e)
 		row.ToolCallID, row.At, row.Code = r.ToolCallID, r.At, r.Code
-		d = decided{principal: r.Principal, eventID: r.EventID, decision: r.Decision, signed: r.Signed}
+		d = decided{principal: r.Principal, eventID: r.EventID, decision: r.Decision, signed: r.Signed, run: r.RunID}
+		if r.ToolCallID == "" {
+			row.RunID = r.RunID
+		}
 	case events.KindUse: // somebody has approved it beforehand
 		var u events.GrantUsed
 		u, err = events.Data[events.GrantUsed](e)
@@ -256,6 +263,14 @@ func decisionIn(e events.Event) (row *provenDecision, d decided, err error) {
 	return row, d, err
 }
 
+// callText names a call, or the run of a decision that met no single call.
+func callText(call, run string) string {
+	if call != "" {
+		return call
+	}
+	return oneLine(run) + ", no single call"
+}
+
 func (a *app) tellVerdict(w io.Writer, p auditProver) {
 	v := p.found
 	if len(v.Decisions) > 0 {
@@ -266,7 +281,7 @@ func (a *app) tellVerdict(w io.Writer, p auditProver) {
 				what += ": " + string(d.Code)
 			}
 			rows[i] = []string{
-				strconv.FormatUint(d.Seq, 10), d.ToolCallID, string(d.Decision), what, d.Principal, d.At.UTC().Format(time.RFC3339), d.How,
+				strconv.FormatUint(d.Seq, 10), callText(d.ToolCallID, d.RunID), string(d.Decision), what, d.Principal, d.At.UTC().Format(time.RFC3339), d.How,
 			}
 		}
 		a.table([]string{"RECORD", "CALL", "DECISION", "AS", "BY", "WHEN", "VERIFIED"}, rows)
