@@ -252,11 +252,12 @@ type CallAnswered struct {
 	Result      json.RawMessage `json:"result,omitempty"` // respond
 	Resume      *Resume         `json:"resume,omitempty"`
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
-	Votes       []VoteBrief     `json:"votes,omitempty"`
-	Groups      []string        `json:"groups,omitempty"` // of the principal, when it decided
-	Grant       *GrantTerms     `json:"grant,omitempty"`  // the approval stands for calls like this one
-	Rules       string          `json:"rules,omitempty"`
-	Signed      *Signed         `json:"signed,omitempty"`
+	// Votes are those of a quorum. Reason, groups and signed may then stand in the last one's vote.cast alone.
+	Votes  []VoteBrief `json:"votes,omitempty"`
+	Groups []string    `json:"groups,omitempty"` // of the principal, when it decided
+	Grant  *GrantTerms `json:"grant,omitempty"`  // the approval stands for calls like this one
+	Rules  string      `json:"rules,omitempty"`
+	Signed *Signed     `json:"signed,omitempty"`
 	// DataRef is what the decision brought as a blob, when a field of it is secret: args, result or resume data, which
 	// stand here as they may be shown.
 	DataRef string `json:"dataref,omitempty"`
