@@ -204,7 +204,7 @@ func headerSize(g events.Guard) int {
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	var lose atomic.Int32
-	c := start(t, jetstream.Options{Hooks: jetstream.Hooks{LoseReply: func(string) bool { return lose.Add(-1) >= 0 }}})
+	c := start(t, jetstream.Options{Hooks: jetstream.Hooks{LoseReply: acks(func() bool { return lose.Add(-1) >= 0 })}})
 	ask := held(t, c, "r")
 	for _, n := range []int32{1, 3} {
 		lose.Store(n)
@@ -242,14 +242,14 @@ func TestLostReplyAndFollowed(t *testing.T) {
 	ask := held(t, other, "r")
 	ours := answer(t, "r")
 	release := fact(t, ns.Go(call("r"), "default", "refund"))
-	c := connect(t, srv, jetstream.Options{Hooks: jetstream.Hooks{LoseReply: func(string) bool {
+	c := connect(t, srv, jetstream.Options{Hooks: jetstream.Hooks{LoseReply: acks(func() bool {
 		last, err := other.Last(t.Context(), ask.Place.Chain())
 		if err != nil || last.ID != ours.ID {
 			t.Errorf("last fact is %s, %v; want ours", last.ID, err)
 		}
 		stored(t, other, events.After(last), release)
 		return true
-	}}})
+	})}})
 	stored(t, c, events.After(ask), ours)
 	count(t, c, 3)
 }
@@ -378,7 +378,7 @@ func TestRecord(t *testing.T) {
 func TestPublish(t *testing.T) {
 	t.Parallel()
 	var lose atomic.Int32
-	c := start(t, jetstream.Options{Hooks: jetstream.Hooks{LoseReply: func(string) bool { return lose.Add(-1) >= 0 }}})
+	c := start(t, jetstream.Options{Hooks: jetstream.Hooks{LoseReply: acks(func() bool { return lose.Add(-1) >= 0 })}})
 	subject := ns.InStart("bob", "support")
 	e := answer(t, "r")
 	for want := range uint64(3) {
@@ -497,7 +497,7 @@ func TestAppendUndecided(t *testing.T) {
 	t.Parallel()
 	c := start(t, jetstream.Options{
 		Retry: 50 * time.Millisecond,
-		Hooks: jetstream.Hooks{LoseReply: func(string) bool { return true }},
+		Hooks: jetstream.Hooks{LoseReply: acks(func() bool { return true })},
 	})
 	e := fact(t, ns.Start("r"))
 	got := stored(t, c, events.First(e.Place), e) // by read-back alone

@@ -49,8 +49,6 @@ func (c *Conn) AuditState(ctx context.Context) (AuditState, error) {
 		} `json:"state"`
 	}
 	err := c.persist(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, readTime)
-		defer cancel()
 		return c.call(ctx, "STREAM.INFO."+c.ns.Store(events.StreamAudit), nil, &info)
 	})
 	if isMissing(err) {
@@ -201,9 +199,7 @@ func (r *auditReader) gap(seq uint64) (over bool) {
 func (r *auditReader) batch(ctx context.Context, next msgGet) (batch []directMsg, err error) {
 	c := r.conn
 	err = c.persist(ctx, func(ctx context.Context) error {
-		try, cancel := context.WithTimeout(ctx, readTime)
-		defer cancel()
-		batch, err = c.directBatch(try, c.ns.Store(events.StreamAudit), next, auditBatch)
+		batch, err = c.directBatch(ctx, c.ns.Store(events.StreamAudit), next, auditBatch)
 		if len(batch) > 0 {
 			return nil // what is missing comes next
 		}

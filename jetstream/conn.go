@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	natsjs "github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/weirkeeper/weir/events"
@@ -73,7 +72,8 @@ type Hooks struct {
 	BeforeAppend func(events.Event) error
 	// AfterAppend is called when an append is settled, before its caller hears of it.
 	AfterAppend func(events.Event, Outcome) error
-	// LoseReply tells whether the reply to a publish on this subject is lost on its way, as a network loses it.
+	// LoseReply tells whether the reply to a request on this subject is lost on its way, as a network loses it: the
+	// acknowledgement of a message, or what was read ($JS.API.>).
 	LoseReply func(subject string) bool
 	// At is called at the other boundaries of a service, with the subject concerned; its error is what happens there
 	// instead. A copy of a service that counts as killed does nothing beyond.
@@ -123,7 +123,6 @@ func (o Options) validate() error {
 // Conn is a connection to the streams of one namespace. Its methods may be called from any goroutine.
 type Conn struct {
 	nc   *nats.Conn
-	js   natsjs.JetStream
 	ns   events.Namespace
 	opts Options
 	log  *slog.Logger
@@ -150,12 +149,6 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	if err := c.dial(ctx); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	js, err := natsjs.NewWithAPIPrefix(c.nc, c.api[:len(c.api)-1])
-	if err != nil {
-		c.nc.Close()
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	c.js = js
 	return c, nil
 }
 
@@ -324,22 +317,19 @@ func (c *Conn) onClosed(nc *nats.Conn) {
 	close(c.closed)
 }
 
-// request sends a message and waits for its reply. A permission violation on the message's subject ends the wait at
+// request sends a message and waits for its reply, no longer than limit: when the server ends in between, the reply never
+// comes, and the connection that follows does not say so. A permission violation on the message's subject ends the wait at
 // once. Errors are this package's; ErrTimeout and ErrUnavailable leave open whether the message arrived.
-func (c *Conn) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
-	ctx, done := c.under(ctx, msg.Subject)
-	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
-	return reply, done(err)
-}
-
-// requestWithin is request with a time limit. It saves a context on the path of every fact.
-func (c *Conn) requestWithin(ctx context.Context, limit time.Duration, msg *nats.Msg) (*nats.Msg, error) {
+func (c *Conn) request(ctx context.Context, limit time.Duration, msg *nats.Msg) (*nats.Msg, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) })
+	timer := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) }) // a context less on the path of every fact
 	op := c.ops.begin(msg.Subject, cancel)
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
 	c.ops.end(op)
 	timer.Stop()
+	if err == nil && c.opts.Hooks.LoseReply != nil && c.opts.Hooks.LoseReply(msg.Subject) {
+		err = nats.ErrTimeout
+	}
 	return reply, ended(ctx, cancel, err)
 }
 
@@ -386,7 +376,7 @@ func (c *Conn) ask(ctx context.Context, verb string, request any) ([]byte, error
 		}
 		msg.Data = body
 	}
-	reply, err := c.request(ctx, msg)
+	reply, err := c.request(ctx, apiTime, msg)
 	if err != nil {
 		return nil, err
 	}

@@ -135,9 +135,7 @@ func (f *feed) poll(ctx context.Context) {
 		if heard {
 			continue
 		}
-		try, cancel := context.WithTimeout(ctx, readTime)
-		last, err := f.conn.directGet(try, f.conn.ns.Store(events.StreamChunks), msgGet{LastBy: f.stored})
-		cancel()
+		last, err := f.conn.directGet(ctx, f.conn.ns.Store(events.StreamChunks), msgGet{LastBy: f.stored})
 		f.mu.Lock()
 		if err == nil && last.seq > f.known {
 			f.advance(last.seq)

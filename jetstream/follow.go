@@ -150,8 +150,6 @@ func (r *reader) fill(ctx context.Context) error {
 
 // next reads what is stored after the cursor.
 func (r *reader) next(ctx context.Context, atOnce int) ([]directMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
 	stream, which := r.conn.ns.Store(events.StreamChunks), msgGet{Seq: r.cursor + 1, NextBy: r.feed.stored}
 	if atOnce > 1 {
 		return r.conn.directBatch(ctx, stream, which, atOnce)
@@ -219,8 +217,6 @@ func (r *reader) repeated(ch events.Chunk) bool {
 // LastChunk is the cursor of the last stored chunk of a run, 0 when there is none. A replica may be behind, so what comes
 // after it may hold chunks that were stored before the call; none that comes after the call is missed.
 func (c *Conn) LastChunk(ctx context.Context, run string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
 	m, err := c.directGet(ctx, c.ns.Store(events.StreamChunks), msgGet{LastBy: c.ns.Chunk(run)})
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
@@ -233,8 +229,6 @@ func (c *Conn) LastChunk(ctx context.Context, run string) (uint64, error) {
 
 // oldestChunk is the first sequence that the chunks stream still holds.
 func (c *Conn) oldestChunk(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
 	var info struct {
 		State struct {
 			First uint64 `json:"first_seq"`

@@ -2,6 +2,7 @@ package jetstream_test
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,11 @@ func stored(t *testing.T, c *jetstream.Conn, g events.Guard, e events.Event) eve
 			got.Last.Seq)
 	}
 	return got.Last
+}
+
+// acks loses acknowledgements, and no reads.
+func acks(lose func() bool) func(subject string) bool {
+	return func(subject string) bool { return !strings.HasPrefix(subject, "$JS.API.") && lose() }
 }
 
 func call(run string) events.CallID { return events.CallID{Run: run, Step: 1, Index: 1} }

@@ -15,10 +15,10 @@ import (
 const answersAtOnce = 16
 
 // AskHost sends a request to whoever hosts something (subjects of [events.Namespace.ToolService]) and waits for the
-// answer until ctx ends. Nothing is stored: [ErrUnavailable] says that nobody listens, [ErrTimeout] that nobody has
-// answered. What comes back is what a host says, and no more than that.
+// answer until ctx ends, 10 s at most. Nothing is stored: [ErrUnavailable] says that nobody listens, [ErrTimeout] that
+// nobody has answered. What comes back is what a host says, and no more than that.
 func (c *Conn) AskHost(ctx context.Context, subject string, body []byte) ([]byte, error) {
-	reply, err := c.request(ctx, &nats.Msg{Subject: subject, Data: body})
+	reply, err := c.request(ctx, answerTime, &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", subject, err)
 	}

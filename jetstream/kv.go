@@ -72,7 +72,7 @@ func (c *Conn) directGet(ctx context.Context, stream string, which msgGet) (dire
 	}
 	msg := nats.NewMsg(c.api + "DIRECT.GET." + stream)
 	msg.Data = body
-	reply, err := c.request(ctx, msg)
+	reply, err := c.request(ctx, readTime, msg)
 	if err != nil {
 		return directMsg{}, err
 	}
@@ -97,6 +97,8 @@ func (c *Conn) directBatch(ctx context.Context, stream string, which msgGet, lim
 	}
 	defer func() { _ = sub.Unsubscribe() }() // of a closed connection: nothing is left
 	subject := c.api + "DIRECT.GET." + stream
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
 	ctx, done := c.under(ctx, subject)
 	all, err := collect(ctx, sub, c.nc.PublishRequest(subject, inbox, body))
 	return all, done(err)

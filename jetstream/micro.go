@@ -25,6 +25,8 @@ import (
 const (
 	// requestTime is how long a request may take from its arrival to its reply. Servers let a service answer for 10 s.
 	requestTime = 9 * time.Second
+	// answerTime is how long a reply of a service is waited for.
+	answerTime = 10 * time.Second
 	// defaultRequests are handled at once by one process.
 	defaultRequests = 1024
 	// endpointVersion is that of the endpoints: it changes when one of them does, not with every release.
@@ -309,7 +311,7 @@ func (c *Conn) askMsg(ctx context.Context, msg *nats.Msg, answer any) error {
 	if err := c.checkSize(msg); err != nil {
 		return fmt.Errorf("ask %s: %w", msg.Subject, err)
 	}
-	reply, err := c.request(ctx, msg)
+	reply, err := c.request(ctx, answerTime, msg)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", msg.Subject, err)
 	}

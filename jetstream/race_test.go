@@ -136,7 +136,7 @@ func TestRaceLosingReplies(t *testing.T) {
 	t.Parallel()
 	srv := jetstreamtest.StartServer(t)
 	var n counter
-	lossy := jetstream.Options{Hooks: jetstream.Hooks{LoseReply: func(string) bool { return n.next()%3 == 0 }}}
+	lossy := jetstream.Options{Hooks: jetstream.Hooks{LoseReply: acks(func() bool { return n.next()%3 == 0 })}}
 	conns := []*jetstream.Conn{connect(t, srv, lossy), connect(t, srv, lossy)}
 	ensure(t, conns[0], jetstream.Settings{})
 	const rounds = 60

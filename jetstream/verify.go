@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// apiTime is how long one request that changes a store may take: a cluster places it first.
+	// apiTime is how long one request of the JetStream API may take: a cluster places a store first.
 	apiTime = 5 * time.Second
 	// apiRetry is how much longer than appends such requests are tried again: after an outage stores take writes
 	// before they can be made or changed.
@@ -191,8 +191,6 @@ func (c *Conn) ensureConsumer(ctx context.Context, stream string, consumer natsj
 // change sends a request that changes something, with more patience than an append has.
 func (c *Conn) change(ctx context.Context, verb string, request any) error {
 	return c.persistFor(ctx, apiRetry*c.opts.Retry, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, apiTime)
-		defer cancel()
 		return c.call(ctx, verb, request, nil)
 	})
 }
@@ -227,8 +225,6 @@ func (c *Conn) configOf(ctx context.Context, verb string) (config, error) {
 		Config json.RawMessage `json:"config"`
 	}
 	err := c.persistFor(ctx, apiRetry*c.opts.Retry, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, apiTime)
-		defer cancel()
 		return c.call(ctx, verb, nil, &info)
 	})
 	if err != nil {
@@ -309,8 +305,6 @@ func (c *Conn) listeners(ctx context.Context) ([]Drift, error) {
 		Streams []string `json:"streams"`
 	}
 	err := c.persistFor(ctx, apiRetry*c.opts.Retry, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, apiTime)
-		defer cancel()
 		return c.call(ctx, "STREAM.NAMES", map[string]string{"subject": c.ns.RunAll()}, &names)
 	})
 	var drifts []Drift

@@ -31,7 +31,7 @@ const modelWorlds = 4
 // count is refused with the model's code.
 func TestB8_1GateFollowsTheModel(t *testing.T) {
 	t.Parallel()
-	for name, n := range map[string]int{"rapid.checks": max(*modelRuns/modelWorlds, 1), "rapid.steps": 8} {
+	for name, n := range map[string]int{"rapid.checks": max(*modelRuns/modelWorlds, 1), "rapid.steps": 5} {
 		if err := flag.Set(name, fmt.Sprint(n)); err != nil {
 			t.Fatal(err)
 		}
