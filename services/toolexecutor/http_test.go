@@ -198,7 +198,7 @@ func TestHTTPAnswers(t *testing.T) {
 	}
 }
 
-// TestHTTPRedirects: each hop is a request of its own, with all of the checks.
+// TestHTTPRedirects: each hop is a request of its own, with all of the checks. (SEC-3)
 func TestHTTPRedirects(t *testing.T) {
 	t.Parallel()
 	inside := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the server inside was reached: %s", r.URL) })

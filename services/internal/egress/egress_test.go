@@ -143,6 +143,7 @@ func TestSpellingsAreNotDialled(t *testing.T) {
 	}
 }
 
+// TestEveryAddressIsChecked: one address that may not be dialled among those of a name refuses the name. (SEC-3)
 func TestEveryAddressIsChecked(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -193,7 +194,7 @@ func TestEveryAddressIsChecked(t *testing.T) {
 	}
 }
 
-// A name server that changes its mind after the check is not asked again.
+// A name server that changes its mind after the check is not asked again. (SEC-3)
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	g := must(New())

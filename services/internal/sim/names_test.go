@@ -67,7 +67,7 @@ func TestB10_12AnyIDWorksEverywhere(t *testing.T) {
 
 // TestB10_8ChangedToolIsNotRun registers a tool anew, with another schema, while a call of it is held. The run is pinned to
 // the definition that people have looked at: its host runs it; when only hosts of the new one are left, nothing runs, and
-// the call ends as unavailable at its deadline.
+// the call ends as unavailable at its deadline. (RES-5)
 func TestB10_8ChangedToolIsNotRun(t *testing.T) {
 	t.Parallel()
 	for name, hosted := range map[string]bool{"its host is there": true, "its host is gone": false} {

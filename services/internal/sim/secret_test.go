@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	natsjs "github.com/nats-io/nats.go/jetstream"
@@ -54,6 +55,9 @@ func vault(b **bench, preview *agent.Preview) agent.Tool {
 		switch {
 		case in.How == "error":
 			return nil, agent.Errorf("denied", "no login with %s and %s", in.Password, in.Card)
+		case in.How == "slow":
+			<-ctx.Done()
+			return nil, agent.Errorf("slow", "still at it with %s", in.Password)
 		case in.How == "panic":
 			panic("no login with " + in.Password)
 		case in.How == "suspend" && !call.Resumed():
@@ -67,7 +71,7 @@ func vault(b **bench, preview *agent.Preview) agent.Tool {
 		return map[string]any{"token": canary + "-token", "said": "you are in with " + canary + "-token, not " + in.Password}, nil
 	}, &agent.ToolOptions{
 		InputSchema: json.RawMessage(secretInput), OutputSchema: json.RawMessage(secretOutput), SuspendSchema: json.RawMessage(secretSuspend),
-		ResumeSchema: json.RawMessage(secretResume), RequireApproval: agent.Always(), Effect: agent.Idempotent, Preview: preview,
+		ResumeSchema: json.RawMessage(secretResume), RequireApproval: agent.Always(), Effect: agent.Idempotent, Preview: preview, Timeout: 20 * time.Second,
 	})
 }
 
@@ -131,7 +135,7 @@ func stored(t *testing.T, b *bench, nc *nats.Conn) (all []string) {
 
 // TestSecretsStayInTheLog puts canaries into arguments, results, errors, panics, suspensions, previews and decisions of
 // every kind. None of them is heard or found outside of the log, its copy, the blobs and the snapshots; the tool gets
-// each exactly. (SECURITY 7, Secrets; I13)
+// each exactly. (SECURITY 7, Secrets; I13; SEC-1, which wants transforms besides)
 func TestSecretsStayInTheLog(t *testing.T) {
 	for name, preview := range map[string]*agent.Preview{
 		"template": agent.PreviewTemplate("login of {{.user}} with {{.password}}"),
@@ -149,7 +153,7 @@ func secretsStay(t *testing.T, preview *agent.Preview) {
 	arg := func(how, more string) string {
 		return fmt.Sprintf(`{"user":"ann","password":"%s-%s","card":{"no":"%s-card","cvc":4711},"how":%q%s}`, canary, how, canary, how, more)
 	}
-	hows := []string{"ok", "error", "panic", "suspend", "breaks", "decline", "respond", "edit", "kept"}
+	hows := []string{"ok", "error", "panic", "slow", "suspend", "breaks", "decline", "respond", "edit", "kept"}
 	var calls []agenttest.ToolCall
 	for _, how := range hows {
 		calls = append(calls, callTo("vault", arg(how, "")))
@@ -177,7 +181,7 @@ func secretsStay(t *testing.T, preview *agent.Preview) {
 	}
 	refused := b.send("alice", events.Approve, at["ok"], func(d *events.DecisionRequested) { d.Fingerprint = "sha256:00" })
 	equal(t, "refusal", b.refusal(at["ok"], refused).Code, events.CodeChanged)
-	for _, how := range []string{"ok", "error", "panic", "suspend", "breaks"} {
+	for _, how := range []string{"ok", "error", "panic", "slow", "suspend", "breaks"} {
 		b.send("alice", events.Approve, at[how], nil)
 	}
 	b.send("alice", events.Decline, at["decline"], because("not today"))
@@ -200,7 +204,7 @@ func secretsStay(t *testing.T, preview *agent.Preview) {
 	b.send("alice", events.ResumeD, at["suspend"], withData(`{"code":"`+canary+`-code"}`))
 	b.completed(run)
 	equal(t, "what the tool got", sorted(b.given("vault")), sorted([]string{
-		canary + "-ok", canary + "-error", canary + "-panic", canary + "-suspend", canary + "-breaks", canary + "-new", canary + "-kept",
+		canary + "-ok", canary + "-error", canary + "-panic", canary + "-slow", canary + "-suspend", canary + "-breaks", canary + "-new", canary + "-kept",
 		canary + `-suspend{"hint":"it is not ` + canary + `-suspend","pin":"` + canary + `-pin"}`,
 	}))
 	told := strings.Join(b.told(), "\n")
