@@ -319,6 +319,7 @@ func TestB8_15_B8_26_DecisionOlderThanTheRepeatedAsk(t *testing.T) {
 	rule := events.Rule{Remind: events.Duration(time.Minute), Expires: events.Duration(time.Hour)}
 	for _, need := range []int{1, 2} {
 		in2(t, func(t *testing.T) {
+			rule := rule
 			rule.Quorum = need
 			w := sim.New(t, ruled(sim.Options{}, rule)(t))
 			w.StartAll()

@@ -117,7 +117,8 @@ type holding struct {
 	dial   dialer
 	load   *load
 	stop   func()
-	asks   []events.CallHeld // by index of their run
+	mu     sync.Mutex
+	asks   map[int]events.CallHeld // those that are looked at later, by index of their run: a hundred thousand take memory
 }
 
 // hold suspends runs and measures what they cost.
@@ -130,7 +131,10 @@ func hold(ctx context.Context, o benchOptions, tell io.Writer) (*holdResult, err
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a folder of temporary files
-	h := &holding{opts: o, dir: dir, asks: make([]events.CallHeld, o.runs)}
+	h := &holding{opts: o, dir: dir, asks: map[int]events.CallHeld{}}
+	for i := range holdTries {
+		h.asks[i*o.runs/holdTries], h.asks[i%o.runs], h.asks[o.runs-1] = events.CallHeld{}, events.CallHeld{}, events.CallHeld{}
+	}
 	if err := h.start(ctx); err != nil {
 		return nil, err
 	}
@@ -217,12 +221,12 @@ func (h *holding) suspend(ctx context.Context, r *holdResult, tell io.Writer) er
 	var driving sync.WaitGroup
 	for range holdRound {
 		driving.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(h.asks) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+			for i := int(next.Add(1)) - 1; i < h.opts.runs && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				if err := h.suspendOne(ctx, i); err != nil {
 					cancel(err)
 				}
 				if n := i + 1; n%10000 == 0 {
-					_, _ = fmt.Fprintf(tell, "%d of %d runs are held\n", n, len(h.asks))
+					_, _ = fmt.Fprintf(tell, "%d of %d runs are held\n", n, h.opts.runs)
 				}
 			}
 		})
@@ -258,7 +262,11 @@ func (h *holding) suspendOne(ctx context.Context, i int) error {
 		return err
 	}
 	ask, err := await(ctx, run, c.asked)
-	h.asks[i] = ask.data
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, used := h.asks[i]; used {
+		h.asks[i] = ask.data
+	}
 	return err
 }
 
@@ -322,7 +330,7 @@ func resident(pid int) (int64, error) {
 func (h *holding) look(ctx context.Context, r *holdResult, _ io.Writer) error {
 	var lists, lookups []float64
 	for i := range holdTries {
-		ask := h.asks[i*len(h.asks)/holdTries]
+		ask := h.asks[i*h.opts.runs/holdTries]
 		began := time.Now()
 		page, err := h.load.client.Suspended(ctx, client.Filter{Agent: benchHeldAgent, Resource: benchPrincipal, Thread: ask.ThreadID})
 		if err != nil {
@@ -355,7 +363,7 @@ func milliseconds(since time.Time) float64 { return round(time.Since(since).Seco
 // decide approves some of the held runs, one after the other.
 func (h *holding) decide(ctx context.Context, r *holdResult, _ io.Writer) error {
 	var took []float64
-	for i := range min(holdTries, len(h.asks)-1) {
+	for i := range min(holdTries, h.opts.runs-1) {
 		ms, err := h.decideOne(ctx, h.asks[i])
 		if err != nil {
 			return err
@@ -392,7 +400,7 @@ func (h *holding) restart(ctx context.Context, r *holdResult, tell io.Writer) er
 	if err := h.start(ctx); err != nil {
 		return err
 	}
-	if _, err := h.decideOne(ctx, h.asks[len(h.asks)-1]); err != nil {
+	if _, err := h.decideOne(ctx, h.asks[h.opts.runs-1]); err != nil {
 		return err
 	}
 	r.RestartMS = milliseconds(began)
