@@ -11,12 +11,12 @@ type AskKind string
 
 // Kinds of asks.
 const (
-	AskApproval  AskKind = "approval"
-	AskSuspended AskKind = "suspended"
-	AskInDoubt   AskKind = "in_doubt"
-	AskClient    AskKind = "client"
-	AskWait      AskKind = "wait"
-	AskEvent     AskKind = "event"
+	AskApproval  AskKind = "approval"  // may it run?
+	AskSuspended AskKind = "suspended" // its tool waits for data
+	AskInDoubt   AskKind = "in_doubt"  // it was started, and nobody knows whether it happened
+	AskClient    AskKind = "client"    // the client that asked for the run gives its result
+	AskWait      AskKind = "wait"      // it waits for a time; the gate answers
+	AskEvent     AskKind = "event"     // it waits for something to happen elsewhere
 )
 
 // Decision is what one principal says about an ask, and what counted in the end.
@@ -24,13 +24,13 @@ type Decision string
 
 // Decisions. Expired is only ever the gate's own.
 const (
-	Approve Decision = "approve"
-	Decline Decision = "decline"
-	Edit    Decision = "edit"
-	Respond Decision = "respond"
-	ResumeD Decision = "resume"
-	Retry   Decision = "retry"
-	Expired Decision = "expired"
+	Approve Decision = "approve" // run exactly these bytes
+	Decline Decision = "decline" // do not run
+	Edit    Decision = "edit"    // judge these arguments in place of the model's
+	Respond Decision = "respond" // do not run: this is the result
+	ResumeD Decision = "resume"  // give the suspended tool this
+	Retry   Decision = "retry"   // run once more what may have happened
+	Expired Decision = "expired" // nobody decided in time
 )
 
 // What an ask does that expires. None of them lets the call run.

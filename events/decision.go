@@ -69,6 +69,29 @@ const (
 	DecisionSent     = "sent"     // stored, and no gate has said yet what became of it
 )
 
+// StateAfter is the state that a decision has led to when a fact of this kind has come after it in the call's chain.
+func StateAfter(k Kind) string {
+	switch k {
+	case KindAsk:
+		return DecisionHeld
+	case KindResult:
+		return DecisionFinished
+	default: // released, and what comes of that
+		return DecisionReleased
+	}
+}
+
+// RoundOf is the round that a fact of a call names; 0 when it names none.
+func RoundOf(fact Event) int {
+	d, err := Data[struct {
+		Round int `json:"round"`
+	}](fact)
+	if err != nil {
+		return 0
+	}
+	return d.Round
+}
+
 // DecisionOutcome is what became of a decision that was not refused: what its sender is told, however it was sent.
 type DecisionOutcome struct {
 	Accepted   bool         `json:"accepted"`

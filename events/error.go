@@ -106,6 +106,13 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
+// NotFound makes an error that says what is not known, or not there any more: an agent, a tool, a run, a call or a grant.
+func NotFound(what, format string, args ...any) *Error {
+	e := Errorf(CodeNotFound, format, args...)
+	e.What = what
+	return e
+}
+
 // CodeOf is the code of err, or internal when it has none.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -73,6 +74,19 @@ func NewID(now time.Time) string {
 	binary.BigEndian.PutUint32(u[0:4], uint32(now.UnixMilli()>>16)) //nolint:gosec // the upper 32 of 48 bits
 	binary.BigEndian.PutUint16(u[4:6], uint16(now.UnixMilli()))     //nolint:gosec // the lower 16 of 48 bits
 	return uuid(u, 7)
+}
+
+// TimeOfID is when an id was made that is a UUIDv7, by the clock of whoever made it. Ids from outside have none.
+func TimeOfID(id string) (made time.Time, ok bool) {
+	const length = 36
+	if len(id) != length || id[14] != '7' {
+		return made, false
+	}
+	ms, err := strconv.ParseUint(id[:8]+id[9:13], 16, 48)
+	if err != nil {
+		return made, false
+	}
+	return time.UnixMilli(int64(ms)), true //nolint:gosec // 48 bits
 }
 
 // uuid is the text of a UUID of this version.

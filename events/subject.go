@@ -22,6 +22,9 @@ const (
 	TokenGrant     = "=grant"   // the same place of a note that concerns a grant
 )
 
+// MaxID is the longest id of an agent, a tool or anything else that people name, in bytes.
+const MaxID = 256
+
 // MaxToken is the length up to which an id stands in a subject as it is.
 const MaxToken = 64
 

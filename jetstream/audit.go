@@ -140,15 +140,9 @@ func (r *auditReader) read(ctx context.Context) error {
 
 // begunBy is about when a run began whose id Weir has made; zero for others.
 func begunBy(run string) time.Time {
-	run, _, _ = strings.Cut(run, "=")
-	if len(run) != 36 || run[14] != '7' {
-		return time.Time{}
-	}
-	ms, err := strconv.ParseInt(run[:8]+run[9:13], 16, 64)
-	if err != nil {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
+	root, _, _ := strings.Cut(run, "=")
+	made, _ := events.TimeOfID(root)
+	return made
 }
 
 // errNotFirst says that a run does not begin where its id says.

@@ -27,4 +27,7 @@
 //
 // Buckets: suspended (snapshots), registry (definitions and live processes), tasks, grants, blobs. They are made as
 // plain streams, because a bucket as the client makes it lets any writer of one key wipe the others.
+//
+// Requests that a micro service answers are stored nowhere (Serve, Ask); what must survive of one is stored before its
+// reply (StoreRequest).
 package jetstream

@@ -59,7 +59,7 @@ func readVote(fact events.Event, genuine func(events.Event) bool) *events.VoteCa
 func (c *Conn) pending(ctx context.Context, s Sent, v events.VoteCast) (*events.DecisionOutcome, error) {
 	head, err := c.Last(ctx, c.ns.Call(s.Call, events.KindAsk).Chain())
 	if err != nil || head.Place.Kind != events.KindAsk || s.Genuine != nil && !s.Genuine(head) {
-		return nil, ignoreTampered(err)
+		return nil, ignoreNoFact(err)
 	}
 	ask, err := events.Data[events.CallHeld](head)
 	if err != nil || !v.For(ask) {
@@ -78,7 +78,8 @@ func (c *Conn) pending(ctx context.Context, s Sent, v events.VoteCast) (*events.
 	}, nil
 }
 
-func ignoreTampered(err error) error {
+// ignoreNoFact passes over that a chain is empty, or ends with what no service has written.
+func ignoreNoFact(err error) error {
 	if errors.Is(err, ErrTampered) || errors.Is(err, ErrNotFound) {
 		return nil
 	}

@@ -326,7 +326,7 @@ end:
     :: atomic { IDLE && IS_ASK(last[c]) -> propose(c, decline) } \
     :: atomic { IDLE && IS_ASK(last[c]) -> propose(c, respond) } \
     :: atomic { IDLE && IS_ASK(last[c]) -> propose(c, expired) } \
-    /* decide.go: the consequence of an answer, whoever stored it */ \
+    /* follow.go: the consequence of an answer, whoever stored it */ \
     :: atomic { IDLE && HELP && IS_YES(last[c]) -> propose(c, go) } \
     :: atomic { IDLE && HELP && IS_NO(last[c]) -> propose(c, denied) } \
     /* gate.go: edited arguments are ruled again */ \

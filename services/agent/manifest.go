@@ -10,8 +10,6 @@ import (
 	"github.com/weirkeeper/weir/events"
 )
 
-const maxID = 256 // bytes of an id
-
 // manifestIssues lists what is wrong with a manifest, apart from schemas that do not compile.
 func manifestIssues(m events.Manifest) []events.Issue {
 	var list []events.Issue
@@ -113,8 +111,8 @@ func idIssue(id string) string {
 	switch {
 	case strings.TrimSpace(id) == "":
 		return "is required"
-	case len(id) > maxID:
-		return fmt.Sprintf("has more than %d bytes", maxID)
+	case len(id) > events.MaxID:
+		return fmt.Sprintf("has more than %d bytes", events.MaxID)
 	case strings.ContainsFunc(id, unicode.IsControl):
 		return "has a control character"
 	}

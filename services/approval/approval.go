@@ -4,6 +4,28 @@
 //
 // Every handler may run twice, late, or beside another copy of itself: what it appends follows the fact that it
 // looked at, and whoever is second goes on from what is there.
+//
+// What it does with a call, in the order in which it happens:
+//
+//   - Rules (gate.go, rules.go, and services/internal/judge). Tool, run and the operators' rule sets say whether a call is
+//     allowed, asked about or blocked. What cannot be evaluated asks, and rules that cannot be read let nothing pass.
+//   - Grants (grant.go, grantrequest.go). An approval that stands answers the ask before people see it, when its grantor
+//     may approve exactly this call now. Each use is a fact on the grant's own chain, so none is spent twice.
+//   - Asks (ask.go, entry.go, preview.go, secret.go). The entry in the bucket suspended is written first, then the ask is
+//     stored and announced, so whoever decides at first sight decides something that is there.
+//   - Escalation (escalate.go, expire.go). An open ask is stored again, in the same round, when more people may decide it or
+//     are reminded. The deadline answers it in the end, by the server's time; timers only wake the gate.
+//   - Decisions (decide.go, prove.go, refuse.go, unnamed.go, auto.go). The sender is proven, and must have the scope decide;
+//     then the decision is held against the open ask. The first one that passes is the answer. What does not count is kept
+//     beside the chain and told to its sender, and changes nothing.
+//   - Votes (vote.go). Where an ask needs a quorum, each approval is stored on a chain of its principal, and whoever finds
+//     enough of them, of people who still may decide, appends the answer.
+//   - What follows (follow.go, doubt.go, cancel.go, end.go). Whoever finds an answer without its consequence appends that.
+//     The sweeper (sweep.go) looks for whatever a gate that was stopped has left undone, and calls the same handlers.
+//
+// The micro service (serve.go, admin.go; see [ServiceName]) is for who may read no stream: a decision that is sent as a
+// request goes through the inbox as any other, and its outcome is replied. It also shows open asks, to principals with the
+// scope read or decide, and what is behind or was given up, to those with admin.
 package approval
 
 import (

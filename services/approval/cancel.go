@@ -170,7 +170,7 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 		}
 		started := false
 		if last.Seq > 0 {
-			if started, err = s.started(ctx, call, progressOf(last).Attempt); err != nil {
+			if started, err = s.started(ctx, call, attemptOf(last)); err != nil {
 				return err
 			}
 		}
@@ -233,4 +233,15 @@ func (s *Service) endOf(ctx context.Context, id string, cause events.CancelCause
 		d.Usage = st.Counters.Usage
 	}
 	return d
+}
+
+// attemptOf is how many attempts to execute a call had been made at a fact of its chain; an answer does not say.
+func attemptOf(fact events.Event) int {
+	d, err := events.Data[struct {
+		Attempt int `json:"attempt"`
+	}](fact)
+	if err != nil {
+		return 0
+	}
+	return d.Attempt
 }

@@ -1,13 +1,11 @@
 package approval
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,18 +15,6 @@ import (
 
 // lookAgain is how long a decision waits for an ask that cannot be read yet, once.
 const lookAgain = 300 * time.Millisecond
-
-// maxKept bounds what is kept of a refused decision that is signed, which may be as large as a message.
-const maxKept = 64 << 10
-
-// proof is who sent a decision and how that was verified.
-type proof struct {
-	principal string
-	authType  string
-	groups    []string
-	signed    *events.Signed
-	def       events.PrincipalDef // what is known of the principal
-}
 
 // onDecision takes a decision from the inbox: it becomes the one answer of its ask, or it is refused and changes
 // nothing.
@@ -211,113 +197,15 @@ func readDecision(d jetstream.Delivery, call string) (events.DecisionRequested, 
 	default:
 		return bad("toolCallId is %q, the subject names %q", req.ToolCallID, call)
 	}
-	switch req.Decision {
-	case events.Approve, events.Decline, events.Edit, events.Respond, events.ResumeD, events.Retry:
-		return req, nil
-	default:
+	if !slices.Contains(requestable, req.Decision) {
 		return bad("decision is %q; use approve, decline, edit, respond, resume or retry", req.Decision)
 	}
+	return req, nil
 }
 
-// prove tells who sent a decision.
-func (s *Service) prove(ctx context.Context, d jetstream.Delivery, in events.Inbox, req events.DecisionRequested) (proof, *events.Error, error) {
-	if d.Event.AuthID == events.TokenAuto && in.Principal == events.TokenAuto {
-		who, refusal := proveAuto(req)
-		return who, refusal, nil
-	}
-	return s.proveSender(ctx, d, in, req.Groups, events.MayDecide)
-}
-
-// proveSender tells which principal sent a decision, or what is asked of a grant. The subject names the sender; what proves
-// it is the principal's own signature, that of a gateway, which also vouches for the groups, or, in weir dev only, the
-// permission to publish there. Once that is certain, it needs one of the scopes.
-func (s *Service) proveSender(ctx context.Context, d jetstream.Delivery, in events.Inbox, groups []string, scopes ...string) (proof, *events.Error, error) {
-	who, refusal, err := s.identify(ctx, d, in, groups)
-	if refusal == nil && err == nil {
-		refusal = who.def.Lacks(scopes...)
-	}
-	return who, refusal, err
-}
-
-func (s *Service) identify(ctx context.Context, d jetstream.Delivery, in events.Inbox, groups []string) (proof, *events.Error, error) {
-	e := d.Event
-	if e.AuthID == "" || events.Token(e.AuthID) != in.Principal && e.AuthID != in.Principal {
-		return proof{}, events.Errorf(events.CodeForbidden,
-			"authid is %q, the subject names principal %q", e.AuthID, in.Principal), nil
-	}
-	if e.AuthID == events.TokenAuto || e.AuthID == events.TokenPlanner {
-		return proof{}, events.Errorf(events.CodeForbidden, "%s is no principal who may do this", e.AuthID), nil
-	}
-	def, err := s.principal(ctx, e.AuthID)
-	if err != nil {
-		return proof{}, nil, err
-	}
-	who := proof{principal: e.AuthID, authType: def.Auth, groups: def.Groups, signed: signed(d), def: def}
-	switch def.Auth {
-	case events.AuthKey:
-		if err := keyOf(def).Verify(events.DomainDecision, d.Subject, e.Payload, e.Signature); err != nil {
-			return proof{}, events.Errorf(events.CodeUnauthenticated, "decisions of %s must be signed with its key", e.AuthID), nil
-		}
-	case events.AuthGateway:
-		if err := s.cfg.Gateways.Verify(events.DomainDecision, d.Subject, e.Payload, e.Signature); err != nil {
-			return proof{}, events.Errorf(events.CodeUnauthenticated, "decisions of %s must come through a gateway", e.AuthID), nil
-		}
-		who.groups = groups
-	case events.AuthSubject:
-		if !s.cfg.Dev {
-			return proof{}, events.Errorf(events.CodeUnauthenticated, "%s has no key; only weir dev accepts that", e.AuthID), nil
-		}
-	default:
-		return proof{}, events.Errorf(events.CodeForbidden, "%s is not a known principal", e.AuthID), nil
-	}
-	return who, nil, nil
-}
-
-// signed is a decision with its signature, whatever that is worth; nil when it has none.
-func signed(d jetstream.Delivery) *events.Signed {
-	e := d.Event
-	if e.Signature.Sig == "" {
-		return nil
-	}
-	return &events.Signed{Payload: string(e.Payload), Subject: d.Subject, Key: e.Signature.Key, Sig: e.Signature.Sig}
-}
-
-// principal is how decisions of a principal are verified. One that nobody has defined decides in weir dev only.
-func (s *Service) principal(ctx context.Context, id string) (events.PrincipalDef, error) {
-	raw, err := s.conn.Named(ctx, events.RegistryPrincipal, id)
-	return s.principalDef(id, raw, err)
-}
-
-// principalOf is principal by the token that subjects hold.
-func (s *Service) principalOf(ctx context.Context, token string) (events.PrincipalDef, error) {
-	raw, err := s.conn.NamedOf(ctx, events.RegistryPrincipal, token)
-	return s.principalDef(token, raw, err)
-}
-
-func (s *Service) principalDef(id string, raw []byte, err error) (events.PrincipalDef, error) {
-	if errors.Is(err, jetstream.ErrNotFound) {
-		if s.cfg.Dev {
-			return events.PrincipalDef{ID: id, Auth: events.AuthSubject}, nil
-		}
-		return events.PrincipalDef{ID: id}, nil
-	}
-	if err != nil {
-		return events.PrincipalDef{}, fmt.Errorf("read principal: %w", err)
-	}
-	var def events.PrincipalDef
-	if err := json.Unmarshal(raw, &def); err != nil {
-		return events.PrincipalDef{}, jetstream.Final(fmt.Errorf("principal %s: %w", id, err))
-	}
-	return def, nil
-}
-
-// keyOf is the key that a principal signs with; none when its text is not a key, so that nothing verifies.
-func keyOf(def events.PrincipalDef) events.Keys {
-	pub, err := jetstream.ParsePublic(def.Key)
-	if err != nil {
-		return events.Keys{}
-	}
-	return events.Keys{def.Key: pub}
+// requestable are the decisions that somebody can send; which of them an ask takes is another question.
+var requestable = []events.Decision{
+	events.Approve, events.Decline, events.Edit, events.Respond, events.ResumeD, events.Retry,
 }
 
 // judge checks a decision against the ask that it met, in the order in which senders are told: entitled, round, kind,
@@ -361,16 +249,9 @@ func (m meeting) checkEntitled(events.Event) *events.Error {
 		e.Rule = m.ask.Reason.Rule
 		return e
 	}
-	if len(m.ask.Approvers) == 0 {
+	who := events.Approver{ID: m.who.principal, Groups: m.who.groups}
+	if len(m.ask.Approvers) == 0 || slices.ContainsFunc(m.ask.Approvers, who.Is) {
 		return nil
-	}
-	for _, a := range m.ask.Approvers {
-		if user, ok := strings.CutPrefix(a, "user:"); ok && user == m.who.principal {
-			return nil
-		}
-		if group, ok := strings.CutPrefix(a, "group:"); ok && slices.Contains(m.who.groups, group) {
-			return nil
-		}
 	}
 	return m.forbidden("%s is not among those who may decide this call", m.who.principal)
 }
@@ -503,9 +384,7 @@ func (s *Service) notYet(ctx context.Context, d jetstream.Delivery, in events.In
 	if d.Attempt <= 1 {
 		return jetstream.Later(lookAgain)
 	}
-	e := events.Errorf(events.CodeNotFound, "call %s is not known", call)
-	e.What = "call"
-	return s.refuse(ctx, d, in, call, e)
+	return s.refuse(ctx, d, in, call, events.NotFound("call", "call %s is not known", call))
 }
 
 // tooLate handles a decision for a call that is not held any more: its own answer is finished, any other refused.
@@ -556,9 +435,7 @@ func (s *Service) neverDecided(ctx context.Context, last events.Event) (*events.
 	case cancelled(last):
 		return events.Errorf(events.CodeRunEnded, "call %s was cancelled", call), nil
 	}
-	e := events.Errorf(events.CodeNotFound, "call %s waits for no decision", call)
-	e.What = "call"
-	return e, nil
+	return events.NotFound("call", "call %s waits for no decision", call), nil
 }
 
 // cancelled reports whether a call has ended because it, or its run, was cancelled.
@@ -568,93 +445,4 @@ func cancelled(last events.Event) bool {
 	}
 	d, err := events.Data[events.CallFinished](last)
 	return err == nil && d.Outcome == events.OutcomeCancelled
-}
-
-// refuse records a decision that does not count and tells its sender why. The call stays as it was.
-func (s *Service) refuse(ctx context.Context, d jetstream.Delivery, in events.Inbox, call events.CallID, why *events.Error) error {
-	return s.refuseAt(ctx, d, in, s.ns.Beside(call, events.KindRefused, idOf(d)), why)
-}
-
-// refuseAt is refuse for a place, which names a call or, when the decision met none, its run.
-func (s *Service) refuseAt(ctx context.Context, d jetstream.Delivery, in events.Inbox, p events.Place, why *events.Error) error {
-	data := events.DecisionRefused{
-		RunID: p.Run, EventID: idOf(d), Principal: in.Principal,
-		Decision: decisionOf(d.Event), At: d.Event.Stored.UTC(), InboxSeq: d.Event.Seq, Error: *why,
-	}
-	if p.Call != events.TokenRun {
-		data.ToolCallID = p.CallID().String()
-	}
-	if len(d.Event.Payload) <= maxKept {
-		data.Signed = signed(d)
-	}
-	fact, err := s.origin.Fact(p, data, d.Event)
-	if err != nil {
-		return jetstream.Final(err)
-	}
-	if err := s.conn.Record(ctx, fact); err != nil {
-		return fmt.Errorf("record refusal: %w", err)
-	}
-	s.note(ctx, s.ns.Note(in.Principal, p.Run, p.Call), fact)
-	return nil
-}
-
-// note tells a sender. Notes are hints: one that is lost costs its sender a look at the log.
-func (s *Service) note(ctx context.Context, subject string, e events.Event) {
-	if err := s.conn.Note(ctx, subject, e); err != nil {
-		s.log.WarnContext(ctx, "note not published", "runId", e.Subject, "error", err)
-	}
-}
-
-func decisionOf(e events.Event) events.Decision {
-	req, err := events.Data[events.DecisionRequested](e)
-	if err != nil || !slices.Contains([]events.Decision{
-		events.Approve, events.Decline, events.Edit, events.Respond,
-		events.ResumeD, events.Retry,
-	}, req.Decision) {
-		return ""
-	}
-	return req.Decision
-}
-
-// maxEventID is how long the id of a request may be: facts name it.
-const maxEventID = 128
-
-// idOf is the id of a request; one that has none that can be kept is told by its place in the inbox.
-func idOf(d jetstream.Delivery) string {
-	id := d.Event.ID
-	if len(id) > maxEventID {
-		id = ""
-	}
-	return cmp.Or(id, "inbox-"+strconv.FormatUint(d.Event.Seq, 10))
-}
-
-// noteOnly tells the sender of a request that names no call; there is no place in the log for it.
-func (s *Service) noteOnly(ctx context.Context, d jetstream.Delivery, in events.Inbox, why *events.Error) error {
-	subject := s.ns.Note(in.Principal, in.Run, events.TokenRun)
-	e, err := s.origin.Request(subject, in.Run, events.RunRefused{RunID: in.Run, EventID: idOf(d), Error: *why}, d.Event)
-	if err != nil {
-		return jetstream.Final(err)
-	}
-	s.note(ctx, subject, e)
-	return nil
-}
-
-// onMalformed refuses what came to the inbox and is no event.
-func (s *Service) onMalformed(ctx context.Context, d jetstream.Delivery, _ []byte, cause error) error {
-	in, err := s.ns.ParseInbox(d.Subject)
-	if err != nil {
-		return jetstream.Final(cause)
-	}
-	why := events.Errorf(events.CodeInvalidRequest, "not a CloudEvent of a request: %v", cause)
-	if in.Verb == events.VerbGrant {
-		return s.refuseGrant(ctx, d, in, why)
-	}
-	call, err := events.CallOf(in.Run, in.Call)
-	switch {
-	case in.Verb == events.VerbDecide && err == nil:
-		return s.refuse(ctx, d, in, call, why)
-	case in.Verb == events.VerbDecide && in.Call == events.TokenRun && events.IsRunID(in.Run):
-		return s.refuseAt(ctx, d, in, s.ns.BesideRun(in.Run, idOf(d)), why)
-	}
-	return s.noteOnly(ctx, d, in, why)
 }

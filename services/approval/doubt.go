@@ -174,10 +174,10 @@ func (s *Service) onLate(ctx context.Context, d jetstream.Delivery) error {
 			return nil
 		}
 		snap := *old
-		snap.Asks = append([]events.OpenAsk(nil), old.Asks...)
+		snap.Asks = slices.Clone(old.Asks)
 		for i, a := range snap.Asks {
 			if a.ToolCallID == late.ToolCallID && a.Late == nil {
-				snap.Asks[i].Late, snap.Writer = &late, events.NewID(time.Now())
+				snap.Asks[i].Late = &late
 				return &snap
 			}
 		}

@@ -3,7 +3,6 @@ package approval
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -44,7 +43,7 @@ func (s *Service) enter(ctx context.Context, r *run, asks []events.CallHeld) err
 		return err
 	}
 	return s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
-		snap := &events.Snapshot{State: *st, SuspendedAt: time.Now().UTC(), Writer: events.NewID(time.Now())}
+		snap := &events.Snapshot{State: *st, SuspendedAt: time.Now().UTC()}
 		if old != nil && old.Step > st.Step {
 			return old // a late writer takes nothing back
 		}
@@ -126,7 +125,7 @@ func (s *Service) showVotes(ctx context.Context, r *run, ask events.CallHeld, b 
 			return old
 		}
 		snap := *old
-		snap.Asks, snap.Writer = slices.Clone(old.Asks), events.NewID(time.Now())
+		snap.Asks = slices.Clone(old.Asks)
 		snap.Asks[i] = with
 		return &snap
 	})
@@ -152,7 +151,7 @@ func (s *Service) takeOut(ctx context.Context, r *run, toolCallID string, round 
 			return old
 		}
 		snap := *old
-		snap.Asks, snap.Writer = left, events.NewID(time.Now())
+		snap.Asks = left
 		return &snap
 	})
 }
@@ -270,22 +269,8 @@ func (s *Service) mendAsk(ctx context.Context, r *run, a events.OpenAsk, last ev
 		}
 		return s.enter(ctx, r, []events.CallHeld{stored})
 	}
-	if said := progressOf(last); last.Place.Kind != events.KindResult && said.Round < a.Round {
+	if last.Place.Kind != events.KindResult && events.RoundOf(last) < a.Round {
 		return nil
 	}
 	return s.takeOut(ctx, r, a.ToolCallID, a.Round)
-}
-
-// progress is how far a call had come at a fact of its chain.
-type progress struct {
-	Round   int `json:"round"`
-	Attempt int `json:"attempt"` // attempts to execute it so far; an answer does not say
-}
-
-func progressOf(fact events.Event) progress {
-	var p progress
-	if json.Unmarshal(fact.Data, &p) != nil {
-		return progress{}
-	}
-	return p
 }

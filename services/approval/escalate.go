@@ -230,7 +230,7 @@ func (s *Service) since(ctx context.Context, w *openAsk) (*time.Time, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read asks of %s: %w", w.ask.ToolCallID, err)
 		}
-		if seq = e.Seq; progressOf(e).Round == w.ask.Round {
+		if seq = e.Seq; events.RoundOf(e) == w.ask.Round {
 			return new(e.Stored.UTC()), nil
 		}
 	}

@@ -90,9 +90,7 @@ func (s *Service) checkNamed(ctx context.Context, req events.GrantRequested) (*e
 	} {
 		_, err := s.conn.Named(ctx, named.kind, named.id)
 		if errors.Is(err, jetstream.ErrNotFound) {
-			e := events.Errorf(events.CodeNotFound, "%s %q is not known", named.kind, named.id)
-			e.What = named.kind
-			return e, nil
+			return events.NotFound(named.kind, "%s %q is not known", named.kind, named.id), nil
 		}
 		if err != nil {
 			return nil, err
@@ -164,8 +162,8 @@ func taken(id string) *events.Error {
 	return events.Errorf(events.CodeAlreadyDecided, "the id %s is that of another grant: use another", id)
 }
 
-// onGrantRevoked takes a grant back. Every principal may that does not only look: to stop is always safe. The revocation stays in the grant's
-// place until the grant would have been over, so that nothing brings it back.
+// onGrantRevoked takes a grant back. Every principal may that does not only look: to stop is always safe. The revocation
+// stays in the grant's place until the grant would have been over, so that nothing brings it back.
 func (s *Service) onGrantRevoked(ctx context.Context, d jetstream.Delivery, in events.Inbox) error {
 	req, err := events.Data[events.GrantRevoked](d.Event)
 	if err == nil && events.Token(req.ID) != in.Grant {
@@ -203,9 +201,7 @@ func (s *Service) noGrant(ctx context.Context, d jetstream.Delivery, in events.I
 	if d.Attempt <= 1 {
 		return jetstream.Later(lookAgain)
 	}
-	e := events.Errorf(events.CodeNotFound, "grant %s is not known: it may be over", id)
-	e.What = "grant"
-	return s.refuseGrant(ctx, d, in, e)
+	return s.refuseGrant(ctx, d, in, events.NotFound("grant", "grant %s is not known: it may be over", id))
 }
 
 // revoke puts a revocation in a grant's place, unless there is one.

@@ -240,9 +240,7 @@ func (s *Service) serveAsk(ctx context.Context, r jetstream.Request) (any, error
 	head, err := s.last(ctx, call)
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
-		e := events.Errorf(events.CodeNotFound, "call %s is not known", call)
-		e.What = "call"
-		return nil, e
+		return nil, events.NotFound("call", "call %s is not known", call)
 	case err != nil:
 		return nil, err
 	case head.Place.Kind != events.KindAsk:

@@ -40,7 +40,7 @@ func (s *Service) vote(ctx context.Context, d jetstream.Delivery, in events.Inbo
 		return fmt.Errorf("read head of %s: %w", m.call, err)
 	case head.Place.Kind != events.KindAsk:
 		return s.tooLate(ctx, d, in, head)
-	case progressOf(head).Round != m.ask.Round:
+	case events.RoundOf(head) != m.ask.Round:
 		return jetstream.Later(0) // the ask of the next round refuses it
 	}
 	v.Signed, v.Quorum = nil, &events.Quorum{Need: b.need, Votes: b.briefs()}

@@ -160,11 +160,14 @@ func (c *Client) snapshots(ctx context.Context, f Filter) ([]*events.Snapshot, e
 
 // takes reports whether the filter chooses an ask of a run that requester asked for, by what the ask says itself.
 func (f Filter) takes(a events.OpenAsk, requester string) bool {
-	return (f.Tool == "" || f.Tool == a.ToolName) && (f.Kind == "" || f.Kind == a.Kind) &&
+	return fits(f.Tool, a.ToolName) && fits(f.Kind, a.Kind) &&
 		(f.AskedBefore.IsZero() || a.AskedAt.Before(f.AskedBefore)) &&
 		(f.ExpireBefore.IsZero() || a.ExpiresAt.Before(f.ExpireBefore)) &&
 		(f.Approver == nil || f.Approver.May(a, requester))
 }
+
+// fits reports whether something is what a filter wants; one that wants nothing takes all.
+func fits[T ~string](want, is T) bool { return want == "" || want == is }
 
 // compare orders asks as the filter says.
 func (f Filter) compare(a, b events.OpenAsk) int {
@@ -188,7 +191,6 @@ func (f Filter) compare(a, b events.OpenAsk) int {
 // Takes reports whether the filter chooses an ask that was heard. Who asked for its run is not said there, so what only the
 // requester may decide, or may not, is taken for whoever looks.
 func (f Filter) Takes(a events.CallHeld) bool {
-	fits := func(want, is string) bool { return want == "" || want == is }
 	requester := ""
 	if f.Approver != nil && a.Kind == events.AskClient {
 		requester = f.Approver.ID
@@ -291,7 +293,7 @@ func (c *Client) Ask(ctx context.Context, id string) (*events.CallHeld, error) {
 	last, err := c.conn.Last(ctx, c.ns.Call(call, events.KindAsk).Chain())
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
-		return nil, noCall(call.String())
+		return nil, events.NotFound("call", "call %s is not known", call)
 	case err != nil:
 		return nil, busError(err)
 	case last.Place.Kind != events.KindAsk:
@@ -356,9 +358,7 @@ func gateError(err error) error {
 func (c *Client) notHeld(ctx context.Context, call events.CallID) error {
 	fact, err := c.conn.Fact(ctx, c.ns.Call(call, events.KindAnswer))
 	if errors.Is(err, jetstream.ErrNotFound) {
-		e := events.Errorf(events.CodeNotFound, "call %s waits for no decision", call)
-		e.What = "call"
-		return e
+		return events.NotFound("call", "call %s waits for no decision", call)
 	}
 	if err != nil {
 		return busError(err)

@@ -8,8 +8,9 @@
 // Everything it asks for is one event on a subject of its principal, and everything it learns is an event too. Starting,
 // following and deciding need no right to read the log (Config.LiveOnly); listing does. A decision is published where it
 // is stored, whether a gate runs or not, and its outcome read from the log. Who may not read that sends it as a request
-// to the gate, which stores it in the same place and replies the outcome; without a gate it is published all the same. Nothing here decides anything:
-// what a client hears are hints, and what counts is what planner and gate have stored.
+// to the gate, which stores it in the same place and replies the outcome; without a gate it is published all the same.
+// Grants are given and taken back in the same way. Nothing here decides anything: what a client hears are hints, and what
+// counts is what planner and gate have stored.
 package client
 
 import (

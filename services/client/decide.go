@@ -15,7 +15,10 @@ const (
 	// firstLook is after how long without an outcome the log is looked at; the wait doubles from look to look.
 	firstLook = 250 * time.Millisecond
 	maxLook   = 2 * time.Second
-	// noteGrace is how long the note of a refusal may take after somebody else's answer was heard.
+	// quickLook is the first of these times, and the pause between looks, where nothing can be heard.
+	quickLook = 25 * time.Millisecond
+	// noteGrace is how long what should be there at any moment may take: the note of a refusal after somebody else's
+	// answer was heard, what the gate makes of an edit, the grant of an approval.
 	noteGrace = 2 * time.Second
 )
 
@@ -255,9 +258,7 @@ func (c *Client) callOf(ctx context.Context, d Decision) (events.CallID, error) 
 			Message: fmt.Sprintf("run %s is over: %s", d.RunID, info.Outcome),
 		}
 	case len(info.Asks) == 0:
-		e := events.Errorf(events.CodeNotFound, "no call of run %s waits for a decision", d.RunID)
-		e.What = "call"
-		return events.CallID{}, e
+		return events.CallID{}, events.NotFound("call", "no call of run %s waits for a decision", d.RunID)
 	case len(info.Asks) > 1:
 		e := events.Errorf(events.CodeAmbiguous, "%d calls of run %s wait for a decision: name one", len(info.Asks), d.RunID)
 		for _, a := range info.Asks {
@@ -323,7 +324,7 @@ func (w *waiting) outcome(ctx context.Context) (*Outcome, error) {
 	defer limit.Stop()
 	next := firstLook
 	if w.deaf {
-		next /= 10
+		next = quickLook
 	}
 	look := time.NewTimer(next)
 	defer look.Stop()
@@ -436,24 +437,7 @@ func (w *waiting) afterEdit(ctx context.Context, out *Outcome) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(firstLook / 10):
+		case <-time.After(quickLook):
 		}
-	}
-}
-
-func stateAfter(last events.Event, round int) (state string, next int) {
-	var d struct {
-		Round int `json:"round"`
-	}
-	if json.Unmarshal(last.Data, &d) == nil {
-		round = d.Round
-	}
-	switch last.Place.Kind {
-	case events.KindAsk:
-		return StateHeld, round
-	case events.KindResult:
-		return StateFinished, round
-	default:
-		return StateReleased, round
 	}
 }

@@ -66,13 +66,7 @@ func (w *wrapped) Error() string { return w.Err.Error() }
 func (w *wrapped) Unwrap() []error { return []error{&w.Err, w.cause} }
 
 func noRun(run string) *events.Error {
-	e := events.Errorf(events.CodeNotFound, "run %s is not known", run)
-	e.What, e.RunID = "run", run
-	return e
-}
-
-func noCall(id string) *events.Error {
-	e := events.Errorf(events.CodeNotFound, "call %s is not known", id)
-	e.What = "call"
+	e := events.NotFound("run", "run %s is not known", run)
+	e.RunID = run
 	return e
 }

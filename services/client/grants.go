@@ -41,7 +41,6 @@ type GrantFilter struct {
 }
 
 func (f GrantFilter) takes(g events.Grant) bool {
-	fits := func(want, is string) bool { return want == "" || want == is }
 	return fits(f.Agent, g.AgentID) && fits(f.Tool, g.ToolID) && fits(f.Run, g.RunID) && fits(f.Thread, g.ThreadID) &&
 		fits(f.Resource, g.ResourceID) && fits(f.By, g.GrantedBy)
 }
@@ -84,9 +83,7 @@ func (c *Client) GrantInfo(ctx context.Context, id string) (*Grant, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		e := events.Errorf(events.CodeNotFound, "grant %s is not known: it may be over", id)
-		e.What = "grant"
-		return nil, e
+		return nil, events.NotFound("grant", "grant %s is not known: it may be over", id)
 	}
 	return &all[0], nil
 }
@@ -170,7 +167,7 @@ func (c *Client) addGrant(ctx context.Context, out *Outcome) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(firstLook / 10):
+		case <-time.After(quickLook):
 		}
 	}
 }
@@ -207,7 +204,7 @@ func (c *Client) Grant(ctx context.Context, r GrantRequest) (*Grant, error) {
 		ResourceID: r.Resource, Terms: terms, GrantedBy: c.cfg.Principal, Reason: r.Reason,
 	}}
 	return c.awaitGrant(ctx, asked, req, func(g Grant) bool {
-		asked.GrantedAt = g.GrantedAt
+		asked.GrantedAt = g.GrantedAt // which is when the server stored the request
 		return g.Same(asked.Grant)
 	})
 }
@@ -243,7 +240,7 @@ func (c *Client) awaitGrant(ctx context.Context, asked Grant, data any, done fun
 	}
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
-	next := firstLook / 10
+	next := quickLook
 	look := time.NewTimer(next)
 	defer look.Stop()
 	for {

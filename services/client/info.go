@@ -168,7 +168,7 @@ func (c *Client) addCalls(ctx context.Context, info *Info, st *events.State) err
 
 func (c *Client) addCall(ctx context.Context, i *Info, n int, last events.Event) error {
 	call := &i.Calls[n]
-	call.State, call.Round = stateAfter(last, 0)
+	call.State, call.Round = events.StateAfter(last.Place.Kind), events.RoundOf(last)
 	switch last.Place.Kind {
 	case events.KindClaim, events.KindSuspend:
 		call.State = CallRunning
@@ -275,8 +275,7 @@ func latest(subjects []string) (places []events.Place, more bool) {
 
 // ageOf is what run ids are sorted by: a UUIDv7 itself, and something behind all of them for others.
 func ageOf(run string) string {
-	const uuid = 36
-	if len(run) == uuid && run[8] == '-' && run[14] == '7' {
+	if _, ok := events.TimeOfID(run); ok {
 		return run
 	}
 	return "~" + run

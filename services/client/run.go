@@ -232,7 +232,6 @@ func (c *Client) stillHeld(ctx context.Context, calls []string, asks map[string]
 			return true
 		}
 		round, ok := asks[id]
-		_, now := stateAfter(last, round)
-		return ok && round != now // asked in the next round: the chunk of that is on its way
+		return ok && round != events.RoundOf(last) // asked in the next round: the chunk of that is on its way
 	})
 }

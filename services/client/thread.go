@@ -27,9 +27,7 @@ func (c *Client) DecideIn(ctx context.Context, t Thread, d Decision) (*Outcome, 
 	}
 	switch len(asks) {
 	case 0:
-		e := events.Errorf(events.CodeNotFound, "no call of thread %s waits for this decision", t.ThreadID)
-		e.What = "call"
-		return nil, e
+		return nil, events.NotFound("call", "no call of thread %s waits for this decision", t.ThreadID)
 	case 1:
 		d.ToolCallID = asks[0].ToolCallID
 		return c.Decide(ctx, d)

@@ -141,9 +141,7 @@ func checkMessages(messages []events.Message) *events.Error {
 func (s *Service) pin(ctx context.Context, req events.RunRequested) (events.Definitions, *events.Error, error) {
 	raw, err := s.conn.Named(ctx, events.RegistryAgent, req.AgentID)
 	if errors.Is(err, jetstream.ErrNotFound) {
-		e := events.Errorf(events.CodeNotFound, "agent %q is not known; apply a weir.yaml that defines it", req.AgentID)
-		e.What = "agent"
-		return events.Definitions{}, e, nil
+		return events.Definitions{}, events.NotFound("agent", "agent %q is not known; apply a weir.yaml that defines it", req.AgentID), nil
 	}
 	if err != nil {
 		return events.Definitions{}, nil, fmt.Errorf("read agent %s: %w", req.AgentID, err)

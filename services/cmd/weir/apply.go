@@ -25,6 +25,8 @@ are errors, for the file and the registry together, and nothing is applied then.
 for workers that come later.
 
 JSON: {"applied": [{"kind", "id", "digest", "change": "created|changed|unchanged|kept"}], "warnings": []}.`,
+		Example: `  weir rules diff -f weir.yaml     what would have been different
+  weir apply -f weir.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), path, o) },
 	}
 	cmd.Flags().StringVarP(&path, "file", "f", defaultFile, "the file")

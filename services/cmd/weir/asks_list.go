@@ -47,7 +47,7 @@ func (f *askFilter) defineList(cmd *cobra.Command) {
 	set.IntVar(&f.Page, "page", 0, "page, from 0")
 }
 
-// kinds are those of asks that people may decide.
+// kinds are all that an ask may have; help names those that people meet.
 var kinds = []events.AskKind{
 	events.AskApproval, events.AskSuspended, events.AskInDoubt, events.AskClient, events.AskWait, events.AskEvent,
 }

@@ -100,7 +100,7 @@ func verifyChain(files []recordFile, prev, last string, each func(at place, r ev
 // explain finds out why a record does not follow the one before, from what else the files hold: the record that should
 // stand here, and the one that this one follows.
 func (c *auditChain) explain(files []recordFile, at place, r events.Record) error {
-	var due, extra places
+	var due, extra firstRecord
 	reached, follows := false, r.Prev == c.start
 	err := readRecords(files, func(p place, line []byte) error {
 		other, unreadable := events.ParseRecord(line)
@@ -135,16 +135,16 @@ func (c *auditChain) explain(files []recordFile, at place, r events.Record) erro
 	return broken(at, "what came between record %d and record %d is missing", c.last.Seq, r.Seq)
 }
 
-// places is the first record of those that were kept.
-type places struct {
+// firstRecord is the first of the records that were kept in it.
+type firstRecord struct {
 	found bool
 	at    place
 	seq   uint64
 }
 
-func (p *places) keep(at place, r events.Record) {
+func (p *firstRecord) keep(at place, r events.Record) {
 	if !p.found {
-		*p = places{true, at, r.Seq}
+		*p = firstRecord{true, at, r.Seq}
 	}
 }
 

@@ -239,7 +239,8 @@ func (k auditKeys) decision(ns events.Namespace, d decided) (how string, err err
 		return unsigned[d.authType], nil
 	}
 	if d.signed.DataRef != "" {
-		return "signed by " + d.signed.Key + "; what was signed holds a secret and is the blob " + d.signed.DataRef + ", which the record does not have", nil
+		return fmt.Sprintf("signed by %s; what was signed holds a secret and is the blob %s, which the record does not have",
+			d.signed.Key, d.signed.DataRef), nil
 	}
 	if e, err := events.Decode([]byte(d.signed.Payload)); err == nil && events.SamePrincipal(e.AuthID, d.principal) {
 		d.principal = e.AuthID // a refusal knows the token only

@@ -30,10 +30,10 @@ hash that they follow.
 Columns: toolCallId, tool, decision, by whom, when, how verified, digest of the arguments that were shown, what ran (same: the
 very bytes that were shown), outcome. A decision that did not count has its code as outcome.
 
-JSON: {"runId", "decisions": [{"seq", "toolCallId", "round", "toolName", "kind", "decision", "principal", "at", "how",
-"reason", "why", "code", "shown": {"at", "fingerprint", "argsDigest", "argsSize", "preview", "approvers", "quorum"}, "ran":
+JSON: {"runId", "decisions": [{"seq", "toolCallId", "runId", "round", "toolName", "kind", "decision", "vote", "principal",
+"at", "how", "reason", "why", "code", "shown": {"at", "fingerprint", "argsDigest", "argsSize", "preview", "approvers", "quorum"}, "ran":
 {"at", "tool", "version", "pool", "argsDigest", "asShown", "rule", "grant", "workers"}, "outcome", "started", "endedAt"}]}. why
-is the rule that held the call.`,
+is the rule that held the call; runId is there when a decision met no single call, and vote when it was one of several.`,
 		Example: `  weir audit show --run order-1042
   weir audit show --run order-1042 march.ndjson --gate-keys U… -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.showAudit(cmd.Context(), args, o) },
@@ -274,8 +274,8 @@ func (h *auditHistory) decided(call *callHistory, r events.Record, e events.Even
 		how = err.Error()
 	}
 	s := &shownDecision{
-		Seq: r.Seq, ToolCallID: row.ToolCallID, RunID: row.RunID, ToolName: call.name, Decision: row.Decision, Vote: row.Fact == events.KindVote,
-		Principal: row.Principal, At: row.At, How: how, Code: row.Code, Shown: call.shown,
+		Seq: r.Seq, ToolCallID: row.ToolCallID, RunID: row.RunID, ToolName: call.name, Decision: row.Decision,
+		Vote: row.Fact == events.KindVote, Principal: row.Principal, At: row.At, How: how, Code: row.Code, Shown: call.shown,
 	}
 	var said struct {
 		Round  int    `json:"round"`
@@ -364,8 +364,8 @@ func (a *app) tellHistory(list []shownDecision) {
 	rows := make([][]string, len(list))
 	for i, d := range list {
 		rows[i] = []string{
-			callText(d.ToolCallID, d.RunID), d.ToolName, d.what(), cmp.Or(d.Principal, "the gate"), d.At.UTC().Format(time.RFC3339), cmp.Or(d.How, d.Ran.allowed()),
-			d.digest(), d.Ran.text(), d.end(),
+			callText(d.ToolCallID, d.RunID), d.ToolName, d.what(), cmp.Or(d.Principal, "the gate"), d.At.UTC().Format(time.RFC3339),
+			cmp.Or(d.How, d.Ran.allowed()), d.digest(), d.Ran.text(), d.end(),
 		}
 	}
 	a.table([]string{"CALL", "TOOL", "DECISION", "BY", "WHEN", "VERIFIED", "SHOWN", "RAN", "OUTCOME"}, rows)

@@ -34,9 +34,9 @@ keys; a principal's may be given several times, as keys change. Without, each is
 proves that nothing was changed and not whose it is. What planners and executors write (turns, claims, results) is not
 signed.
 
-JSON: {"records", "from", "to", "hash", "signed": facts signed by gates, "starts": requests that are signed,
-"gates": [their keys], "decisions": [{"seq", "fact":
-"answer|vote|refused|use", "toolCallId", "decision", "principal", "at", "how", "code": of a refused one}]}.`,
+JSON: {"records", "from", "to", "hash", "signed": facts signed by gates, "starts": requests that are signed, "gates": [their
+keys], "decisions": [{"seq", "fact": "answer|vote|refused|use", "toolCallId", "runId": of one that met no single call,
+"decision", "principal", "at", "how", "code": of a refused one}]}.`,
 		Example: `  weir audit verify march.ndjson april.ndjson --gate-keys U… --last 1f4c…
   weir audit verify march.ndjson --principal-key alice=U… --principal-key bob=U…
   weir audit verify march.ndjson --keys-from registry                the keys that principals have now`,
@@ -281,7 +281,8 @@ func (a *app) tellVerdict(w io.Writer, p auditProver) {
 				what += ": " + string(d.Code)
 			}
 			rows[i] = []string{
-				strconv.FormatUint(d.Seq, 10), callText(d.ToolCallID, d.RunID), string(d.Decision), what, d.Principal, d.At.UTC().Format(time.RFC3339), d.How,
+				strconv.FormatUint(d.Seq, 10), callText(d.ToolCallID, d.RunID), string(d.Decision), what, d.Principal,
+				d.At.UTC().Format(time.RFC3339), d.How,
 			}
 		}
 		a.table([]string{"RECORD", "CALL", "DECISION", "AS", "BY", "WHEN", "VERIFIED"}, rows)

@@ -89,7 +89,7 @@ const manyHelp = `
 Up to 100 calls may be named, each with the fingerprint of what you looked at: CALL@FINGERPRINT, or lines of toolCallId, tab,
 fingerprint in a file (@FILE) or on the standard input (-), as "weir approvals ls --fingerprints" prints them. Each is decided
 for itself and has a line of its own. The exit code is 0 when all were accepted, 4 when one was refused, 5 when none was
-refused and one is not known, else 1.`
+refused and one is not known, 2 when one was malformed, else 1.`
 
 const decisionJSON = `
 
@@ -140,7 +140,7 @@ func (row decisionRow) command(a *app) *cobra.Command {
 	set.IntVar(&f.round, "round", 0, "of the call that you looked at")
 	set.BoolVarP(&f.watch, "watch", "w", false, "watch the run until it ends or is suspended again")
 	if row.decision == events.Approve {
-		set.StringVar(&scope, "grant", "", "approve also later calls like this one: in its run, or in its thread")
+		set.StringVar(&scope, "grant", "", "run or thread: approve also later calls like this one, there")
 		g.define(cmd)
 	}
 	if row.data != "" {

@@ -22,6 +22,8 @@ services and their keys, agents whose tools nobody hosts, rules that match nothi
 the user is not allowed to do. It changes nothing. With an error among the findings the exit code is 1.
 
 JSON: {"findings": [{"level": "ok|warning|error", "check", "text", "do"}]}.`,
+		Example: `  weir doctor
+  weir doctor --gate-public-key U… -o json | jq '.findings[] | select(.level == "error")'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.lookup = a.lookup
 			return a.doctor(cmd.Context(), o, gateKeys)

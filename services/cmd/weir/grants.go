@@ -24,7 +24,8 @@ comes with an approval (weir approvals approve --grant) or is given here.
 
 A grant does what its grantor would be allowed to do when the call comes, and no more: a call is still asked about when a rule
 says grants: false, needs several approvals, leaves it to others, or could not be evaluated; a blocked one stays blocked. Each
-call that it releases names it, and each use is in the record. Every principal may take a grant back.`,
+call that it releases names it, and each use is in the record. Every principal that may do more than look may take a grant
+back, whoever gave it.`,
 		Example: `  weir grants ls
   weir grants give support issue_refund --thread t-9 --resource bob --for 30m --uses 5 --when 'args.amount < 100.0'
   weir grants info 0197c3a4-5b10-7000-8000-000000000011
@@ -79,8 +80,12 @@ func (a *app) listGrants(ctx context.Context, f client.GrantFilter) error {
 			Total  int            `json:"total"`
 		}{grants, len(grants)})
 	}
-	if len(grants) == 0 {
-		a.note("no grant is in force")
+	switch {
+	case len(grants) == 0 && f.All:
+		a.note("there is no such grant")
+		return nil
+	case len(grants) == 0:
+		a.note("no such grant is in force: --all shows those that were")
 		return nil
 	}
 	rows := make([][]string, len(grants))
@@ -173,11 +178,11 @@ type grantFlags struct {
 
 func (f *grantFlags) define(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.DurationVar(&f.span, "for", 0, fmt.Sprintf("how long the grant stands, up to %v; default %v",
-		events.MaxGrantFor, events.DefaultGrantFor))
+	set.DurationVar(&f.span, "for", 0, fmt.Sprintf("how long the grant stands, such as 30m, up to %.0fh; default %.0fh",
+		events.MaxGrantFor.Hours(), events.DefaultGrantFor.Hours()))
 	set.IntVar(&f.uses, "uses", 0, fmt.Sprintf("how many calls the grant releases, up to %d; default %d",
 		events.MaxGrantUses, events.DefaultGrantUses))
-	set.StringVar(&f.when, "when", "", "condition of the grant, a CEL expression over args")
+	set.StringVar(&f.when, "when", "", "condition of the grant, a CEL expression over args, such as args.amount < 100.0")
 }
 
 // given reports whether any of the flags was.

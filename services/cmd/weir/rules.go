@@ -49,6 +49,17 @@ func rulesInForce(ctx context.Context, conn *jetstream.Conn) (*judge.Rules, erro
 	return readRules(stored)
 }
 
+// rulesInForce is the same for who needs nothing else of the bus.
+func (a *app) rulesInForce(ctx context.Context) (*judge.Rules, error) {
+	conn, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer hangUp(conn)
+	return rulesInForce(ctx, conn)
+}
+
+// readRules reads stored sets, and says what to do when one of them cannot be read.
 func readRules(stored map[string][]byte) (*judge.Rules, error) {
 	rules, err := judge.Read(stored)
 	if errors.Is(err, judge.ErrUnreadable) {
@@ -66,17 +77,14 @@ Columns: set, number of its rules, digest. The digest of all of them together, w
 rules, is told on a terminal.
 
 JSON: {"digest", "sets": [{"name", "digest", "rules": [{"name", "action", …}]}]}; the rules are as weir.yaml has them.`,
+		Example: `  weir rules ls
+  weir rules ls -o json | jq -r .digest     the digest that asks and answers name`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listRules(cmd.Context()) },
 	}
 }
 
 func (a *app) listRules(ctx context.Context) error {
-	conn, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer hangUp(conn)
-	rules, err := rulesInForce(ctx, conn)
+	rules, err := a.rulesInForce(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,6 +116,8 @@ func newRulesShowCommand(a *app) *cobra.Command {
 
 JSON: {"sets": [{"name", "digest", "rules": [{"name", "tools", "agents", "when", "action", "reason", "approvers",
 "notRequester", "signed", "quorum", "decisions", "grants", "expires", "onExpiry", "remind", "escalate"}]}]}.`,
+		Example: `  weir rules show
+  weir rules show money`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showRules(cmd.Context(), strings.Join(args, ""))
 		},
@@ -115,12 +125,7 @@ JSON: {"sets": [{"name", "digest", "rules": [{"name", "tools", "agents", "when",
 }
 
 func (a *app) showRules(ctx context.Context, name string) error {
-	conn, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer hangUp(conn)
-	rules, err := rulesInForce(ctx, conn)
+	rules, err := a.rulesInForce(ctx)
 	if err != nil {
 		return err
 	}
@@ -206,7 +211,8 @@ weir.yaml stays in force. Calls that people are being asked about stay held. The
 which calls it judged.
 
 JSON: {"removed", "digest"}: the name and what the set's digest was.`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.removeRules(cmd.Context(), args[0]) },
+		Example: `  weir rules rm money`,
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.removeRules(cmd.Context(), args[0]) },
 	}
 }
 

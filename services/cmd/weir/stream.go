@@ -27,6 +27,8 @@ func newProvisionCommand(a *app) *cobra.Command {
 not chosen, by a flag or in weir.yaml, stays as it is. Services only verify: this needs the provisioner's user.
 
 JSON: {"changed": [{"stream", "consumer", "setting", "is", "mustBe"}]}; "is" is what was.`,
+		Example: `  weir stream provision --replicas 3
+  weir stream provision --audit     keep a record of every fact, too`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.lookup = a.lookup
 			return a.provision(cmd.Context(), o)
@@ -43,6 +45,7 @@ func newVerifyCommand(a *app) *cobra.Command {
 		Long: `Compare streams, buckets and consumers with what they must be, and change nothing. With a difference the exit code is 1.
 
 JSON: {"drift": [{"stream", "consumer", "setting", "is", "mustBe"}]}.`,
+		Example: `  weir stream verify && echo "as it must be"`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.lookup = a.lookup
 			return a.verify(cmd.Context(), o)

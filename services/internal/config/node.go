@@ -129,14 +129,12 @@ func (r *reader) entries(n *yaml.Node, path string) []pair {
 	return valid
 }
 
-const maxID = 256
-
 func idProblem(id string) string {
 	switch {
 	case strings.TrimSpace(id) == "":
 		return "an id must not be empty"
-	case len(id) > maxID:
-		return fmt.Sprintf("the id has more than %d bytes", maxID)
+	case len(id) > events.MaxID:
+		return fmt.Sprintf("the id has more than %d bytes", events.MaxID)
 	case strings.ContainsFunc(id, unicode.IsControl):
 		return "the id has a control character"
 	}

@@ -4,7 +4,7 @@
 //
 //	rules, err := judge.Read(stored)                       // rule sets by name, as the registry holds them
 //	j := rules.Judge(ctx, evaluator, judge.Call{…})        // allow, ask or block, and why
-//	rules.Restrict(&ask, j, toolExpires, defaultExpires)   // who may decide it, how, and until when
+//	rules.Restrict(&ask, j, judge.Deadline{Default: week}) // who may decide it, how, and until when
 //
 // It is pure: the same rules and the same call give the same answer in every process. What cannot be evaluated holds.
 package judge

@@ -9,7 +9,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 )
 
-// Sent is a decision that somebody has sent, by what its outcome is found in the log.
+// Sent is a decision that somebody has sent, with what its outcome is found by in the log.
 type Sent struct {
 	Call      events.CallID
 	EventID   string
@@ -41,7 +41,7 @@ func (c *Conn) Became(ctx context.Context, s Sent) (*events.DecisionOutcome, *ev
 	if a, ok := s.answered(facts[0]); ok && a.Decision != events.Edit {
 		return a.Outcome(), nil, nil
 	}
-	if roundOf(facts[0]) > 0 || isEdit(facts[0]) { // an earlier answer may be the one, and what followed it says how it went
+	if events.RoundOf(facts[0]) > 0 || isEdit(facts[0]) { // an earlier answer may be the one, and what followed it says how it went
 		out, err := c.trace(ctx, s)
 		if out != nil || err != nil {
 			return out, nil, err
@@ -123,26 +123,7 @@ func isEdit(fact events.Event) bool {
 	return err == nil && a.Decision == events.Edit
 }
 
-// roundOf is the round that a fact of a call says.
-func roundOf(fact events.Event) int {
-	d, err := events.Data[struct {
-		Round int `json:"round"`
-	}](fact)
-	if err != nil {
-		return 0
-	}
-	return d.Round
-}
-
 // afterEdit says what a gate made of edited arguments: it may ask again, release or refuse them.
 func afterEdit(fact events.Event, out *events.DecisionOutcome) {
-	out.Round = max(out.Round, roundOf(fact))
-	switch fact.Place.Kind {
-	case events.KindAsk:
-		out.State = events.DecisionHeld
-	case events.KindResult:
-		out.State = events.DecisionFinished
-	default:
-		out.State = events.DecisionReleased
-	}
+	out.Round, out.State = max(out.Round, events.RoundOf(fact)), events.StateAfter(fact.Place.Kind)
 }

@@ -107,15 +107,11 @@ func (s *Service) noneWaits(ctx context.Context, run string, d jetstream.Deliver
 	_, err = s.conn.Last(ctx, s.ns.MainOf(run))
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
-		e := events.Errorf(events.CodeNotFound, "run %s is not known", run)
-		e.What = "run"
-		return e, nil
+		return events.NotFound("run", "run %s is not known", run), nil
 	case err != nil && !errors.Is(err, jetstream.ErrTampered):
 		return nil, err
 	}
-	e := events.Errorf(events.CodeNotFound, "no call of run %s waits for a decision", run)
-	e.What = "call"
-	return e, nil
+	return events.NotFound("call", "no call of run %s waits for a decision", run), nil
 }
 
 // askedCalls are the calls of a run, and of the runs below it, that people have ever been asked about.
