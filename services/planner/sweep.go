@@ -131,7 +131,7 @@ func (s *Service) sweepSuspended(ctx context.Context) error {
 		if err != nil || ctx.Err() != nil {
 			continue
 		}
-		if err := s.carry(ctx, run, now); err != nil {
+		if err := s.carry(ctx, run, now); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "carry failed", "runId", run, "error", err)
 		}
 	}
