@@ -86,7 +86,7 @@ func TimeOfID(id string) (made time.Time, ok bool) {
 	if err != nil {
 		return made, false
 	}
-	return time.UnixMilli(int64(ms)), true //nolint:gosec // 48 bits
+	return time.UnixMilli(int64(ms)), true
 }
 
 // uuid is the text of a UUID of this version.
