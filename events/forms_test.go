@@ -148,7 +148,37 @@ func TestNewID(t *testing.T) {
 			!ValidRunID(id) {
 			t.Fatalf("%s after %s", id, last)
 		}
+		if made, ok := TimeOfID(id); !ok || !made.Equal(at.Truncate(time.Millisecond)) {
+			t.Fatalf("%s was made at %v, not at %v", id, made, at)
+		}
 		seen[id], last = true, id
+	}
+}
+
+func TestTimeOfIDFromOutside(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{
+		"", "order-1042", "3f0c9a61-7d2e-4b7a-9c55-1a2b3c4d5e6f", "wwwwwwww-wwww-7www-wwww-wwwwwwwwwwww", NewID(sampleTime) + "=1-2",
+	} {
+		if made, ok := TimeOfID(id); ok || !made.IsZero() {
+			t.Errorf("%q was made at %v", id, made)
+		}
+	}
+}
+
+func TestRoundAndStateAfterAFact(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[Kind]string{
+		KindAsk: DecisionHeld, KindResult: DecisionFinished, KindGo: DecisionReleased, KindClaim: DecisionReleased,
+	} {
+		if got := StateAfter(kind); got != want {
+			t.Errorf("state after %s is %s, want %s", kind, got, want)
+		}
+	}
+	for data, want := range map[string]int{`{"round":2}`: 2, `{}`: 0, `{"round":"two"}`: 0, `null`: 0, ``: 0} {
+		if got := RoundOf(Event{Data: json.RawMessage(data)}); got != want {
+			t.Errorf("round of %s is %d, want %d", data, got, want)
+		}
 	}
 }
 
