@@ -745,7 +745,7 @@ func TestForgedGrants(t *testing.T) {
 // time, because servers judge the age of messages by a clock that no bubble has.
 func TestB8_28_UsesAreCarried(t *testing.T) {
 	t.Parallel()
-	const retention = 6 * time.Second
+	const retention = shortRetention
 	w := sim.New(t, granting(func(o *sim.Options) {
 		o.Settings = jetstream.Settings{Retention: retention}
 		o.Gate = func(c *approval.Config) {

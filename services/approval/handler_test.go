@@ -21,6 +21,10 @@ func TestMain(m *testing.M) { jetstreamtest.Main(m) }
 
 const soon = time.Minute
 
+// shortRetention is that of tests in real time: a third of it must do for a sweep, on a busy machine and under the race
+// detector.
+const shortRetention = 20 * time.Second
+
 // handler makes handlers of a new gate.
 func handler(f func(*approval.Service, context.Context, jetstream.Delivery) error) func(*sim.World, *jetstream.Conn) sim.Handle {
 	return func(w *sim.World, conn *jetstream.Conn) sim.Handle {

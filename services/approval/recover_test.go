@@ -388,7 +388,7 @@ func refusal(w *sim.World, call events.CallID, id string) events.DecisionRefused
 // (B8.24, B9.11)
 func TestB9_11_B10_10DeclineAfterTheClaimAgedOut(t *testing.T) {
 	t.Parallel()
-	const retention = 12 * time.Second
+	const retention = shortRetention
 	w := sim.New(t, scripted(sim.Options{
 		Tools: []agent.Tool{tool("pay", pauses, agent.ToolOptions{})}, Settings: jetstream.Settings{Retention: retention},
 		Gate: func(c *approval.Config) {

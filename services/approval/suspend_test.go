@@ -337,7 +337,7 @@ func TestB10_5EntriesAreTheAsks(t *testing.T) {
 // age out before somebody decides: its state is carried whole, and it goes on as if it had waited a minute.
 func TestB10_7_B10_10LargeRunOutlivesTheRetention(t *testing.T) {
 	t.Parallel()
-	const size, lookups, retention = 750 << 10, 2, 15 * time.Second
+	const size, lookups, retention = 750 << 10, 2, shortRetention
 	var steps []agenttest.Step
 	for i := range lookups {
 		steps = append(steps, agenttest.Ask("read", fmt.Sprintf(`{"orderId":"%d"}`, i)))

@@ -469,7 +469,7 @@ func TestB8_23_B8_12_RetryByQuorum(t *testing.T) {
 // clock that no bubble has.
 func TestB8_23_B8_24_VotesOutliveTheLog(t *testing.T) {
 	t.Parallel()
-	const retention = 6 * time.Second
+	const retention = shortRetention
 	w := sim.New(t, ruled(sim.Options{
 		Settings: jetstream.Settings{Retention: retention},
 		Gate: func(c *approval.Config) {
