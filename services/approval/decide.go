@@ -371,10 +371,14 @@ func invalidData(field string, err error) *events.Error {
 	return e
 }
 
-// checkTime compares the server's stamp of the decision with the deadline, whether or not the timer has fired.
+// checkTime compares the server's stamp of the decision with the deadline, whether or not the timer has fired, and with the
+// end that the decision sets itself.
 func (m meeting) checkTime(e events.Event) *events.Error {
 	if e.Stored.After(m.ask.ExpiresAt) {
 		return events.Errorf(events.CodeExpired, "the ask expired at %s", m.ask.ExpiresAt.Format(time.RFC3339))
+	}
+	if !e.ExpiryTime.IsZero() && e.Stored.After(e.ExpiryTime) {
+		return events.Errorf(events.CodeExpired, "the decision says that it counts until %s only", e.ExpiryTime.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -34,13 +34,40 @@ func (s *Service) follow(ctx context.Context, r *run, answer events.Event) error
 	if err != nil {
 		return jetstream.Final(err)
 	}
-	if ask.Round != a.Round { // the chain has gone on: whoever did that has done this
+	if ask.Round != a.Round && answer.Seq < fact.Seq { // the chain has gone on: whoever did that has done this
 		return s.takeOut(ctx, r, ask.ToolCallID, a.Round)
+	}
+	if !answers(answer, a, fact, ask) {
+		return s.answersAnother(ctx, r, answer, fact)
 	}
 	if err := s.consequence(ctx, r, answered{call: call, ask: ask, fact: answer, data: a}); err != nil {
 		return err
 	}
 	return s.takeOut(ctx, r, ask.ToolCallID, a.Round)
+}
+
+// answers reports whether an answer is one to this very ask. Its signature alone does not say so: subjects repeat when the
+// id of a run is used again after the first has aged out, and whoever has kept an answer could put it there.
+func answers(answer events.Event, a events.CallAnswered, fact events.Event, ask events.CallHeld) bool {
+	return answer.CausationID == fact.ID && a.Round == ask.Round && events.SameDigest(a.Fingerprint, ask.Fingerprint)
+}
+
+var errAnswersAnother = errors.New("the answer is to another ask")
+
+// answersAnother ends a call whose answer is to another ask, unless it is the leader that does not show the right one yet.
+func (s *Service) answersAnother(ctx context.Context, r *run, answer, ask events.Event) error {
+	head, err := s.conn.Last(ctx, answer.Place.Chain())
+	if err != nil && !errors.Is(err, jetstream.ErrTampered) {
+		return fmt.Errorf("read head of %s: %w", answer.Place.CallID(), err)
+	}
+	again, err := s.conn.Fact(ctx, ask.Place)
+	if err != nil {
+		return fmt.Errorf("read ask of %s: %w", answer.Place.CallID(), err)
+	}
+	if head.Seq < answer.Seq || again.Seq != ask.Seq {
+		return fmt.Errorf("the leader does not show the ask of %s yet", answer.Place.CallID())
+	}
+	return s.tampered(ctx, r, answer, errAnswersAnother)
 }
 
 // endDue is the end that an answer brings to its run: an ask that expires may fail it. The call's result names it, so

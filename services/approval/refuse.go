@@ -3,9 +3,11 @@ package approval
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
@@ -31,6 +33,16 @@ func (s *Service) refuseAt(ctx context.Context, d jetstream.Delivery, in events.
 	if len(d.Event.Payload) <= maxKept {
 		data.Signed = signed(d)
 	}
+	err := s.record(ctx, d, in, p, data)
+	if errors.Is(err, jetstream.ErrTooLarge) { // what it quotes: the code and the text are what counts
+		data.Signed, data.Error = nil, events.Error{Code: why.Code, Message: shortened(why.Message), Rule: why.Rule, What: why.What}
+		err = s.record(ctx, d, in, p, data)
+	}
+	return err
+}
+
+// record stores a refusal and tells the sender.
+func (s *Service) record(ctx context.Context, d jetstream.Delivery, in events.Inbox, p events.Place, data events.DecisionRefused) error {
 	fact, err := s.origin.Fact(p, data, d.Event)
 	if err != nil {
 		return jetstream.Final(err)
@@ -40,6 +52,16 @@ func (s *Service) refuseAt(ctx context.Context, d jetstream.Delivery, in events.
 	}
 	s.note(ctx, s.ns.Note(in.Principal, p.Run, p.Call), fact)
 	return nil
+}
+
+// maxTold bounds the text of a refusal that would not fit otherwise: it may quote what was sent.
+const maxTold = 4 << 10
+
+func shortened(text string) string {
+	if len(text) <= maxTold {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxTold], "") + "…"
 }
 
 // note tells a sender. Notes are hints: one that is lost costs its sender a look at the log.

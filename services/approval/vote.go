@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
@@ -143,6 +144,10 @@ func (s *Service) addAnswer(ctx context.Context, call events.CallID, ask events.
 	return s.add(ctx, s.ns.Call(call, events.KindAnswer), ask, data)
 }
 
+// clocks is how far the clocks of two machines may be apart. A vote that is older than its run by more was cast in an earlier
+// run of the same id, which has aged out since.
+const clocks = time.Hour
+
 // count reads the votes about an open ask: those that the log holds, and those that the ask has taken inside because they
 // age out. Names of subjects prove nothing: a vote counts with a gate's signature only.
 func (s *Service) count(ctx context.Context, r *run, call events.CallID, ask events.CallHeld) (ballot, error) {
@@ -155,7 +160,7 @@ func (s *Service) count(ctx context.Context, r *run, call events.CallID, ask eve
 		return b, err
 	}
 	for _, v := range cast {
-		if v.For(ask) {
+		if v.For(ask) && !v.At.Before(r.start.StartedAt.Add(-clocks)) {
 			b.votes = append(b.votes, v)
 		}
 	}
@@ -221,9 +226,17 @@ func (s *Service) noteVote(ctx context.Context, d jetstream.Delivery, in events.
 	return nil
 }
 
+// sentBy reports whether a decision is of the sender of an answer: everybody can read under which id that was sent.
+func sentBy(a events.CallAnswered, d jetstream.Delivery) bool {
+	if a.AuthType == events.AuthAuto {
+		return d.Event.AuthID == events.TokenAuto
+	}
+	return events.SamePrincipal(a.Principal, d.Event.AuthID)
+}
+
 // took reports whether a decision is part of the answer that counted: it is that answer, or one of its votes.
 func took(counted *events.CallAnswered, d jetstream.Delivery) bool {
-	return counted != nil && (counted.EventID == d.Event.ID || slices.ContainsFunc(counted.Votes, func(v events.VoteBrief) bool {
+	return counted != nil && (counted.EventID == d.Event.ID && sentBy(*counted, d) || slices.ContainsFunc(counted.Votes, func(v events.VoteBrief) bool {
 		return events.SamePrincipal(v.Principal, d.Event.AuthID) && v.At.Equal(d.Event.Stored)
 	}))
 }
