@@ -125,7 +125,7 @@ func (l *loop) handle(ctx context.Context, m *held) {
 	switch {
 	case err != nil:
 		l.settleMalformed(ctx, m, d, err)
-	case d.Event.Carried:
+	case d.Event.Carried && l.store == events.StreamRuns: // elsewhere the header is a sender's word, and means nothing
 		l.ack(m)
 	default:
 		l.settle(ctx, m, d, l.guarded(ctx, func(ctx context.Context) error { return l.h.Handle(ctx, d) }))
