@@ -115,7 +115,22 @@ func (c *Conn) appending(g events.Guard, e events.Event) (*appending, error) {
 	}
 	a := &appending{c: c, e: e, filter: g.Filter(), msg: msg, contention: contention, outage: outage}
 	a.follow(g.Seq())
-	return a, c.checkSize(msg)
+	return a, c.checkRoom(msg, roomToCarry(e))
+}
+
+// carryRoom is what the carried copy of a fact has beside it: its header, and the digits of a later sequence in its guard.
+const carryRoom = len(events.HeaderCarried) + len(": true\r\n") + 20
+
+// roomToCarry is the room that a fact must leave in its message: what waits is stored again before it ages out, unchanged,
+// and must fit then too.
+func roomToCarry(e events.Event) int64 {
+	switch {
+	case e.Carried:
+		return 0
+	case e.Place.Kind == events.KindAsk, e.Place.Kind == events.KindUse, e.Place.Kind == events.KindGo && e.Place.Pool == events.TokenAgentPool:
+		return int64(carryRoom)
+	}
+	return 0
 }
 
 // follow makes seq the fact that ours must follow.
@@ -313,15 +328,18 @@ func (c *Conn) eventMsg(subject string, e events.Event) (*nats.Msg, error) {
 func (c *Conn) MaxMessage() int64 { return c.nc.MaxPayload() }
 
 // checkSize refuses what the server would refuse, where the connection cannot suffer from it.
-func (c *Conn) checkSize(msg *nats.Msg) error {
-	size, limit := int64(len(msg.Data)), c.nc.MaxPayload()
+func (c *Conn) checkSize(msg *nats.Msg) error { return c.checkRoom(msg, 0) }
+
+// checkRoom is checkSize for a message that must leave some room.
+func (c *Conn) checkRoom(msg *nats.Msg, room int64) error {
+	size, limit := int64(len(msg.Data)), c.nc.MaxPayload()-room
 	for name, values := range msg.Header {
 		for _, v := range values {
 			size += int64(len(name) + len(v) + 4)
 		}
 	}
 	const frame = 12 // "NATS/1.0" and the line ends of it and of the last header
-	if size += frame; limit > 0 && size > limit {
+	if size += frame; limit+room > 0 && size > limit {
 		return fmt.Errorf("%w: %d bytes with headers, the server takes %d", ErrTooLarge, size, limit)
 	}
 	return nil

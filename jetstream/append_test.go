@@ -186,6 +186,33 @@ func TestAppendTooLarge(t *testing.T) {
 	}
 }
 
+// TestB8_24_AskLeavesRoomForItsCopy appends asks up to the largest that is accepted: that one can be stored again as a carried
+// copy, which has a header more.
+func TestB8_24_AskLeavesRoomForItsCopy(t *testing.T) {
+	t.Parallel()
+	srv := jetstreamtest.StartServer(t)
+	c := connect(t, srv, jetstream.Options{})
+	ensure(t, c, jetstream.Settings{})
+	p := ns.Call(call("r"), events.KindAsk)
+	var last events.Event
+	for pad := 1<<20 - 300; ; pad-- {
+		a, err := c.Append(t.Context(), events.First(p), factWith(t, p, strings.Repeat("x", pad)))
+		if err == nil {
+			last = a.Last
+			break
+		}
+		if !errors.Is(err, jetstream.ErrTooLarge) {
+			t.Fatal(err)
+		}
+	}
+	copied := last
+	copied.Carried = true
+	a, err := c.Append(t.Context(), events.After(last), copied)
+	if err != nil || a.Outcome != jetstream.Stored {
+		t.Errorf("the carried copy of the largest ask: %v, %v", a.Outcome, err)
+	}
+}
+
 // headerSize is what the headers of a fact add to its size, as the client encodes them.
 func headerSize(g events.Guard) int {
 	h := nats.Header{

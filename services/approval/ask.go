@@ -129,13 +129,31 @@ func none(step events.Event) events.Event {
 // addRuling appends a result or release after prev, which is the zero sequence for a call that has no fact yet.
 func (s *Service) addRuling(ctx context.Context, call events.CallID, prev events.Event, v ruling) (events.Event, bool, error) {
 	if v.finished != nil {
-		return s.add(ctx, s.ns.Call(call, events.KindResult), prev, *v.finished)
+		return s.addResult(ctx, call, prev, *v.finished)
 	}
 	last, ours, err := s.add(ctx, s.ns.Go(call, v.released.Pool, v.released.ToolID), prev, *v.released)
 	if errors.Is(err, jetstream.ErrTooLarge) { // the run must not stand still for it
 		return s.add(ctx, s.ns.Call(call, events.KindResult), prev, tooLarge(*v.released, err))
 	}
 	return last, ours, err
+}
+
+// addResult ends a call that the gate does not let run. A result that does not fit into a message is stored without the
+// arguments, which an earlier fact has; when even what somebody gave in its place does not fit, the call ends with an error.
+func (s *Service) addResult(ctx context.Context, call events.CallID, prev events.Event, d events.CallFinished) (events.Event, bool, error) {
+	place := s.ns.Call(call, events.KindResult)
+	last, ours, err := s.add(ctx, place, prev, d)
+	if !errors.Is(err, jetstream.ErrTooLarge) {
+		return last, ours, err
+	}
+	d.Args = nil
+	last, ours, err = s.add(ctx, place, prev, d)
+	if !errors.Is(err, jetstream.ErrTooLarge) {
+		return last, ours, err
+	}
+	d.Outcome, d.Result, d.ModelOutput, d.Reason = events.OutcomeError, nil, nil, ""
+	d.Error = &events.ToolError{Name: string(events.CodeTooLarge), Message: fmt.Sprintf("the result cannot be stored: %v", err)}
+	return s.add(ctx, place, prev, d)
 }
 
 // tooLarge ends a call whose release does not fit into a message.

@@ -221,20 +221,18 @@ func (s *Service) sweepEntry(ctx context.Context, snap *events.Snapshot, now tim
 	if err := s.mendEntry(ctx, r); err != nil {
 		return err
 	}
-	for _, a := range snap.Asks {
+	var failed []error
+	for _, a := range snap.Asks { // one that fails is in no other's way
 		call, err := events.ParseCallID(a.ToolCallID)
-		if err != nil {
-			return err
+		if err == nil {
+			var last events.Event
+			if last, err = s.last(ctx, call); err == nil {
+				err = s.sweepAsk(ctx, r, last, now)
+			}
 		}
-		last, err := s.last(ctx, call)
-		if err != nil {
-			return ignoreMissing(err)
-		}
-		if err := s.sweepAsk(ctx, r, last, now); err != nil {
-			return err
-		}
+		failed = append(failed, ignoreMissing(err))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // sweepAsk looks after the last fact of a call that was asked about.
@@ -252,33 +250,60 @@ func (s *Service) sweepAsk(ctx context.Context, r *run, last events.Event, now t
 	case err != nil || w == nil:
 		return err
 	case now.Sub(last.Stored) > s.cfg.Retention/3:
-		return s.carryAsk(ctx, w)
+		return s.carryAsk(ctx, w, now)
 	}
 	return nil
 }
 
 // carryAsk stores an open ask again before it ages out, and does not announce it: payload and signature unchanged, or
-// signed again with the votes of its round inside, which age out too.
-func (s *Service) carryAsk(ctx context.Context, w *openAsk) error {
+// signed again with the votes of its round inside, which age out too. What then does not fit into a message leaves out what
+// it shows beside the arguments. An ask that cannot be kept at all ends as expired while it is still there: one that has aged
+// out could never be answered.
+func (s *Service) carryAsk(ctx context.Context, w *openAsk, now time.Time) error {
+	var err error
+	for _, copyOf := range []func(*openAsk) (events.Event, error){s.withVotes, s.withVotesOnly, unchanged} {
+		again, failed := copyOf(w)
+		if failed != nil {
+			return jetstream.Final(failed)
+		}
+		if _, err = s.conn.Append(ctx, events.After(w.fact), again); !errors.Is(err, jetstream.ErrTooLarge) {
+			return err
+		}
+	}
+	if now.Sub(w.fact.Stored) <= s.cfg.Retention*2/3 {
+		return err
+	}
+	s.log.ErrorContext(ctx, "an ask cannot be kept longer: it ends as expired",
+		"runId", w.ask.RunID, "toolCallId", w.ask.ToolCallID, "error", err)
+	return s.conclude(ctx, w.run, w.fact, expiredAt(w.ask, now))
+}
+
+// withVotes is a copy of an open ask with the votes inside that it does not have yet; without any it is unchanged.
+func (s *Service) withVotes(w *openAsk) (events.Event, error) {
 	inside := w.ask.Quorum.With(w.votes.briefs()...)
 	if inside == nil || len(inside.Votes) == len(w.ask.Quorum.Votes) {
-		return s.carry(ctx, w.fact)
+		return unchanged(w)
 	}
 	ask := w.ask
 	ask.Quorum = inside
-	again, err := s.origin.Carry(w.fact, ask)
-	if err != nil {
-		return jetstream.Final(err)
-	}
-	_, err = s.conn.Append(ctx, events.After(w.fact), again)
-	if errors.Is(err, jetstream.ErrTooLarge) {
-		return s.carry(ctx, w.fact)
-	}
-	return err
+	return s.origin.Carry(w.fact, ask)
 }
 
-// carry stores an open ask, or the last use of a grant, again before it ages out: payload and signature unchanged, and not
-// announced.
+// withVotesOnly is withVotes without what the ask shows beside the arguments.
+func (s *Service) withVotesOnly(w *openAsk) (events.Event, error) {
+	ask := w.ask
+	ask.Quorum = ask.Quorum.With(w.votes.briefs()...)
+	ask.Preview, ask.LastWords = nil, nil
+	return s.origin.Carry(w.fact, ask)
+}
+
+func unchanged(w *openAsk) (events.Event, error) {
+	again := w.fact
+	again.Carried = true
+	return again, nil
+}
+
+// carry stores the last use of a grant again before it ages out: payload and signature unchanged.
 func (s *Service) carry(ctx context.Context, fact events.Event) error {
 	again := fact
 	again.Carried = true

@@ -681,14 +681,20 @@ var errStopped = errors.New("stopped")
 // largeVote sends a signed approval that is nearly as large as a message can be, and is its delivery.
 func largeVote(w *sim.World, key events.Key, ask events.CallHeld) jetstream.Delivery {
 	w.T.Helper()
-	call, err := events.ParseCallID(ask.ToolCallID)
+	const others = 3000 // of the vote beside what is signed, by far
+	return largeDecision(w, key, approvalOf(ask), int(w.Conn().MaxMessage())-others)
+}
+
+// largeDecision sends a decision of zed, with the reason seen, that is signed and about so large, and is its delivery.
+func largeDecision(w *sim.World, key events.Key, d events.DecisionRequested, size int) jetstream.Delivery {
+	w.T.Helper()
+	call, err := events.ParseCallID(d.ToolCallID)
 	must(w, err)
 	subject := w.Conn().Namespace().InDecide("zed", call)
 	o := &events.Origin{Namespace: w.Conn().Namespace(), Service: "test"}
-	e, err := o.RequestBy(subject, call.Run, "zed", approvalOf(ask))
+	e, err := o.RequestBy(subject, call.Run, "zed", d)
 	must(w, err)
-	const others = 3000 // of the vote beside what is signed, by far
-	pad := strings.Repeat("x", int(w.Conn().MaxMessage())-len(e.Payload)-others)
+	pad := strings.Repeat("x", size-len(e.Payload))
 	padded := strings.Replace(string(e.Payload), `"reason":"seen"`, `"reason":"seen","padding":"`+pad+`"`, 1)
 	if len(padded) < len(pad) {
 		w.T.Fatalf("not padded: %s", padded)
