@@ -98,8 +98,13 @@ func (r *run) said(step events.StepFinished) string {
 		if t == nil || !t.secrets.HidesInput() {
 			continue
 		}
-		if args, err := events.ParseArgs(c.Args, c.Truncated); err == nil {
-			text = t.secrets.Of(args).Text(text)
+		args, err := events.ParseArgs(c.Args, c.Truncated)
+		if err != nil { // what of it is secret, nobody knows
+			return ""
+		}
+		text = t.secrets.Of(args).Text(text)
+		if repaired, err := events.Normalize(t.input, args); err == nil { // which may show a secret where a text was
+			text = t.secrets.Of(repaired).Text(text)
 		}
 	}
 	return text

@@ -11,6 +11,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/agent/agenttest"
 	"github.com/weirkeeper/weir/services/approval"
 	"github.com/weirkeeper/weir/services/internal/sim"
 	"github.com/weirkeeper/weir/services/planner"
@@ -128,6 +129,45 @@ func TestLostArguments(t *testing.T) {
 				if f.Outcome != want || want == events.OutcomeError && !strings.Contains(f.Error.Message, "lost") {
 					t.Errorf("the call ended as %s: %+v", f.Outcome, f.Error)
 				}
+			})
+		})
+	}
+}
+
+type vaultCard struct {
+	OrderID string `json:"orderId,omitempty"`
+	Card    struct {
+		Number string `json:"number" jsonschema:"writeOnly=true"`
+	} `json:"card"`
+}
+
+// TestLastWordsHoldNoSecretOfArgumentsThatNeedRepair asks about a call beside another one whose arguments are cut, or are
+// repaired before they show their secret: what the agent said before them is shown without it, or not at all.
+func TestLastWordsHoldNoSecretOfArgumentsThatNeedRepair(t *testing.T) {
+	for name, args := range map[string]string{
+		"cut":      `{"card":{"number":"4242-canary`,
+		"repaired": `{"card":"{\"number\":\"4242-canary\"}"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T) sim.Options {
+				charge := agent.NewTool("charge", "Charge a card", func(context.Context, *agent.Call, vaultCard) (string, error) { return "", nil }, nil)
+				pay := tool("pay", done, agent.ToolOptions{RequireApproval: agent.Always()})
+				return sim.Options{
+					Tools: []agent.Tool{charge, pay},
+					Model: agenttest.NewModel(t, agenttest.Step{
+						Text:  "I charge 4242-canary.",
+						Calls: []agenttest.ToolCall{{Name: "pay", Args: `{"orderId":"42"}`}, {Name: "charge", Args: args}},
+					}, agenttest.Say("done")),
+				}
+			}, func(w *sim.World) {
+				w.StartAll()
+				run := w.Request("go")
+				fact := w.Await(w.Conn().Namespace().Call(refundOf(run), events.KindAsk), soon)
+				if strings.Contains(string(fact.Payload), "canary") {
+					w.T.Errorf("the ask shows %s", fact.Data)
+				}
+				answer(w, run, events.Decline, 0)
+				w.AwaitEnd(run, soon)
 			})
 		})
 	}
