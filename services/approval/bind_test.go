@@ -100,6 +100,7 @@ func sendEvent(w *sim.World, who string, d events.DecisionRequested, f func(*eve
 }
 
 func heldPay(t *testing.T) sim.Options {
+	t.Helper()
 	return scripted(sim.Options{Tools: []agent.Tool{tool("pay", done, agent.ToolOptions{RequireApproval: agent.Always()})}}, "pay")(t)
 }
 
