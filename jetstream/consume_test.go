@@ -294,6 +294,8 @@ func TestConsumeMalformedHook(t *testing.T) {
 	}
 }
 
+// TestConsumePassesCopiesOver hands nothing to a handler that the log holds as a carried copy. In the inbox, where the header
+// is a sender's word, it means nothing.
 func TestConsumePassesCopiesOver(t *testing.T) {
 	t.Parallel()
 	srv, c := open(t)
@@ -305,15 +307,36 @@ func TestConsumePassesCopiesOver(t *testing.T) {
 	if _, err := c.Publish(t.Context(), ns.InCancel("bob", "r1"), e); err != nil {
 		t.Fatal(err)
 	}
-	ask(t, c, "r2")
+	for run, carried := range map[string]bool{"r2": true, "r3": false} {
+		e, err := tester.Fact(ns.End(run), events.RunEnded{RunID: run, Outcome: events.RunCompleted, FinishReason: "stop"}, events.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Carried = carried
+		stored(t, c, events.First(e.Place), e)
+	}
 	var r record
-	loop(t, c, jetstream.Handler{Handle: func(_ context.Context, d jetstream.Delivery) error {
+	h := jetstream.Handler{Handle: func(_ context.Context, d jetstream.Delivery) error {
 		r.add("%s", d.Event.Subject)
 		return nil
-	}})
+	}}
+	loop(t, c, h)
 	js := raw(t, srv)
-	until(t, "both acknowledged", func() bool { i := durable(t, js); return i.NumPending == 0 && i.NumAckPending == 0 })
-	if diff := cmp.Diff([]string{"r2"}, r.all()); diff != "" {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Consume(events.StreamRuns, jetstream.ConsumerApproval, h)(ctx) }()
+	until(t, "all acknowledged", func() bool {
+		b, err := c.Backlog(t.Context(), events.StreamRuns, jetstream.ConsumerApproval)
+		i := durable(t, js)
+		return err == nil && b.Outstanding == 0 && i.NumPending == 0 && i.NumAckPending == 0
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("loop ended with %v", err)
+	}
+	got := r.all()
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"r1", "r3"}, got); diff != "" {
 		t.Errorf("handled (-want +got):\n%s", diff)
 	}
 }
