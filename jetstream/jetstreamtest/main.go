@@ -35,6 +35,7 @@ func Main(m *testing.M) {
 	defer stop() // the exit code is taken from m by the caller
 	kept.Store(true)
 	debug.SetGCPercent(800) // tests make many short-lived servers and keep little: a fifth of their time is collection
+	debug.SetMemoryLimit(2 << 30)
 	m.Run()
 }
 
