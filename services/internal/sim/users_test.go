@@ -40,6 +40,11 @@ func leader(stream string) []string {
 	return []string{"$JS.API.STREAM.INFO." + stream, "$JS.API.STREAM.MSG.GET." + stream}
 }
 
+// direct lets a user read a stream from any replica.
+func direct(stream string) []string {
+	return []string{"$JS.API.STREAM.INFO.weir_default_" + stream, "$JS.API.DIRECT.GET.weir_default_" + stream}
+}
+
 func bucket(name string) []string { return leader("KV_weir_default_" + name) }
 
 func below(prefix string, names ...string) (subjects []string) {
@@ -100,7 +105,48 @@ var users = []allowed{
 		subscribe: below(ns, "run.*.main.end", "run.*.call.*.result", "hook.lookup_order.*", "hook.issue_refund.*",
 			"svc.tool.default.lookup_order.*", "svc.tool.default.issue_refund.*"),
 	},
+	{
+		user: "gateway",
+		publish: join(bucket("suspended"), bucket("grants"), bucket("registry"), blobs,
+			below(ns, "in.start.*.*", "in.cancel.*.*", "in.decide.*.*.*", "in.thread.*.*.*", "in.grant.*.*",
+				"svc.decide.*.*.*", "svc.ask.*.*.*", "svc.admin.*.*"),
+			below("$JS.API.", "STREAM.INFO.weir_default_chunks", "DIRECT.GET.weir_default_chunks",
+				"DIRECT.GET.weir_default_chunks.weir.default.chunk.*", "STREAM.INFO.weir_default_threads",
+				"DIRECT.GET.weir_default_threads"),
+			below("$KV.weir_default_registry.", "live.gateway.*")),
+		subscribe: join([]string{"$KV.weir_default_registry.>"},
+			below(ns, "live.*", "run.*.main.start", "run.*.main.end", "run.*.call.*.ask", "run.*.call.*.answer", "note.*.>")),
+	},
+	{
+		user: "operator",
+		publish: join(bucket("suspended"), bucket("grants"), bucket("registry"), leader("weir_default_runs"),
+			direct("chunks"), direct("audit"), direct("dead"),
+			below(ns, "in.*.operator.>", "svc.decide.operator.*.*", "svc.ask.operator.*.*", "svc.admin.operator.*")),
+		subscribe: below(ns, "live.*", "run.>", "note.operator.>"),
+	},
+	{user: "hooksvc", answers: true, subscribe: below(ns, "svc.hook.redact", "hook.*.*")},
 }
+
+// tools are executors in an account of their own, with code that is not ours.
+var tools = []allowed{{
+	user: "edgetool", answers: true,
+	publish: join(
+		below("weir.js.", "STREAM.MSG.GET.weir_default_runs", "STREAM.INFO.weir_default_runs", "STREAM.MSG.GET.KV_weir_default_registry",
+			"STREAM.INFO.KV_weir_default_registry", "CONSUMER.INFO.weir_default_runs.pool-edge", "CONSUMER.MSG.NEXT.weir_default_runs.pool-edge"),
+		toolsServices),
+	subscribe: join(toolsStreams, below(ns, "svc.tool.edge.*.*")),
+}}
+
+var (
+	toolsAPI = below("$JS.API.", "STREAM.MSG.GET.weir_default_runs", "STREAM.INFO.weir_default_runs", "STREAM.MSG.GET.KV_weir_default_registry",
+		"STREAM.INFO.KV_weir_default_registry", "CONSUMER.INFO.weir_default_runs.pool-edge")
+	toolsNext     = "$JS.API.CONSUMER.MSG.NEXT.weir_default_runs.pool-edge" // has as many replies as it is asked for
+	toolsServices = join([]string{"$JS.ACK.weir_default_runs.pool-edge.>"},
+		below(ns, "put.run.*.call.*.claim", "put.run.*.call.*.suspend", "put.run.*.call.*.result", "put.run.*.late.*.*",
+			"put.run.=probe.tool-executor.*", "chunk.*"),
+		below("$KV.weir_default_registry.", "tool.edge", "def.*", "live.tool-executor.*"))
+	toolsStreams = below(ns, "run.*.main.end", "run.*.call.*.result")
+)
 
 // edge are people, in an account of their own.
 var edge = []allowed{
@@ -128,7 +174,12 @@ var (
 	discovery = []string{"$SRV.PING", "$SRV.INFO"}
 )
 
-func quoted(subjects []string) string { return `["` + strings.Join(subjects, `", "`) + `"]` }
+func quoted(subjects []string) string {
+	if len(subjects) == 0 {
+		return "[]"
+	}
+	return `["` + strings.Join(subjects, `", "`) + `"]`
+}
 
 func (a allowed) String() string {
 	if a.everything {
@@ -147,43 +198,72 @@ func inbox(user string) string { return "_INBOX_" + user }
 // restricted starts a server on which nobody may do more than his part.
 func restricted(t *testing.T) *embedded.Server {
 	t.Helper()
-	var b strings.Builder
-	b.WriteString("accounts {\n SVC {\n jetstream: enabled\n users: [\n")
-	for _, a := range users {
-		b.WriteString(a.String())
-	}
-	b.WriteString("]\n exports: [\n")
-	for _, s := range edgeServices {
-		fmt.Fprintf(&b, "{ service: %q, response_type: singleton }\n", s)
-	}
-	for _, s := range discovery {
-		fmt.Fprintf(&b, "{ service: %q, response_type: stream }\n", s)
-	}
-	for _, s := range edgeStreams {
-		fmt.Fprintf(&b, "{ stream: %q }\n", s)
-	}
-	b.WriteString("] }\n EDGE {\n users: [\n")
-	for _, a := range edge {
-		b.WriteString(a.String())
-	}
-	b.WriteString("]\n imports: [\n")
-	for _, s := range slices.Concat(edgeServices, discovery) {
-		fmt.Fprintf(&b, "{ service: { account: SVC, subject: %q } }\n", s)
-	}
-	for _, s := range edgeStreams {
-		fmt.Fprintf(&b, "{ stream: { account: SVC, subject: %q } }\n", s)
-	}
-	b.WriteString("] } }\n")
+	return restrictedOn(t, "127.0.0.1:0")
+}
+
+// restrictedOn is restricted at an address; none: within this process alone, for fake time.
+func restrictedOn(t *testing.T, listen string) *embedded.Server {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(permissions()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := embedded.StartConfig(t.Context(), path, embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	srv, err := embedded.StartConfig(t.Context(), path, embedded.Options{Dir: t.TempDir(), Listen: listen})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Shutdown)
 	return srv
+}
+
+// permissions is the server's configuration: the account of the services, and those of tools and of people.
+func permissions() string {
+	var b strings.Builder
+	list := func(what string, lines ...string) { fmt.Fprintf(&b, "%s: [\n%s\n]\n", what, strings.Join(lines, "\n")) }
+	each := func(format string, subjects ...string) (lines []string) {
+		for _, s := range subjects {
+			lines = append(lines, fmt.Sprintf(format, s))
+		}
+		return lines
+	}
+	logins := func(all []allowed) (lines []string) {
+		for _, a := range all {
+			lines = append(lines, a.String())
+		}
+		return lines
+	}
+	const toTools = ", accounts: [TOOLS]"
+	b.WriteString("accounts {\n SVC {\n jetstream: enabled\n")
+	list("users", logins(users)...)
+	list("exports", slices.Concat(
+		each("{ service: %q, response_type: singleton }", edgeServices...),
+		each("{ service: %q, response_type: stream }", discovery...),
+		each("{ stream: %q }", edgeStreams...),
+		each("{ service: %q, response_type: singleton"+toTools+" }", slices.Concat(toolsAPI, toolsServices)...),
+		each("{ service: %q, response_type: stream"+toTools+" }", toolsNext),
+		each("{ stream: %q"+toTools+" }", toolsStreams...),
+	)...)
+	list("imports", each("{ service: { account: TOOLS, subject: %q } }", ns+"svc.tool.edge.*.*")...)
+	b.WriteString("}\n TOOLS {\n")
+	list("users", logins(tools)...)
+	list("exports", each("{ service: %q, response_type: singleton, accounts: [SVC] }", ns+"svc.tool.edge.*.*")...)
+	var prefixed []string
+	for _, s := range append(toolsAPI, toolsNext) {
+		prefixed = append(prefixed, fmt.Sprintf("{ service: { account: SVC, subject: %q }, to: %q }", s, strings.Replace(s, "$JS.API", "weir.js", 1)))
+	}
+	list("imports", slices.Concat(
+		prefixed,
+		each("{ service: { account: SVC, subject: %q } }", toolsServices...),
+		each("{ stream: { account: SVC, subject: %q } }", toolsStreams...),
+	)...)
+	b.WriteString("}\n EDGE {\n")
+	list("users", logins(edge)...)
+	list("imports", slices.Concat(
+		each("{ service: { account: SVC, subject: %q } }", slices.Concat(edgeServices, discovery)...),
+		each("{ stream: { account: SVC, subject: %q } }", edgeStreams...),
+	)...)
+	b.WriteString("}\n}\n")
+	return b.String()
 }
 
 // TestRestrictedUsers lets every service work with the rights of its user and no more, and people start and decide from
@@ -239,11 +319,15 @@ func inAccounts(t *testing.T, expires time.Duration) (*World, events.Key) {
 // accounts are the options of such a world.
 func accounts(t *testing.T, expires time.Duration) (Options, events.Key) {
 	t.Helper()
+	return accountsOn(t, restricted(t), expires)
+}
+
+func accountsOn(t *testing.T, srv *embedded.Server, expires time.Duration) (Options, events.Key) {
+	t.Helper()
 	alice, err := jetstream.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := restricted(t)
 	return Options{
 		Server: srv, People: map[string]events.PrincipalDef{"alice": {ID: "alice", Auth: events.AuthKey, Key: alice.Public}},
 		Conn: func(o *jetstream.Options) {
@@ -251,7 +335,10 @@ func accounts(t *testing.T, expires time.Duration) (Options, events.Key) {
 			if user == "test" {
 				user = "provisioner"
 			}
-			o.InProcess, o.URL, o.User, o.Password, o.InboxPrefix = nil, srv.ClientURL(), user, "p", inbox(user)
+			if srv.ClientURL() != "" {
+				o.InProcess, o.URL = nil, srv.ClientURL()
+			}
+			o.User, o.Password, o.InboxPrefix = user, "p", inbox(user)
 			if user == "provisioner" {
 				o.InboxPrefix = ""
 			}
@@ -307,10 +394,11 @@ func TestB11_4MessageWithRestrictedUsers(t *testing.T) {
 // person connects a person, who may hear and say what the account EDGE lets through, and read no stream.
 func (w *World) person(c client.Config) *client.Client {
 	w.T.Helper()
-	conn, err := jetstream.Connect(w.T.Context(), jetstream.Options{
-		URL: w.Server.ClientURL(), Name: c.Principal,
-		User: c.Principal, Password: "p", InboxPrefix: inbox(c.Principal),
-	})
+	o := jetstream.Options{URL: w.Server.ClientURL(), Name: c.Principal, User: c.Principal, Password: "p", InboxPrefix: inbox(c.Principal)}
+	if o.URL == "" {
+		o.InProcess = w.Server.InProcess()
+	}
+	conn, err := jetstream.Connect(w.T.Context(), o)
 	w.must(err)
 	w.T.Cleanup(func() {
 		for _, v := range conn.Violations() {
