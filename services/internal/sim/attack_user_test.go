@@ -165,14 +165,9 @@ type state struct {
 }
 
 func (u *intruder) state(stream string) state {
-	w, p := u.w, u
-	w.T.Helper()
-	ctx, cancel := context.WithTimeout(w.T.Context(), moment)
-	defer cancel()
-	msg, err := p.nc.RequestWithContext(ctx, "$JS.API.STREAM.INFO."+stream, nil)
-	w.must(err)
+	u.w.T.Helper()
 	var info struct{ State state }
-	w.must(json.Unmarshal(msg.Data, &info))
+	u.api("STREAM.INFO."+stream, "", &info)
 	return info.State
 }
 
@@ -183,14 +178,54 @@ func (w *World) next(sub *nats.Subscription) (*nats.Msg, error) {
 	return sub.NextMsgWithContext(ctx)
 }
 
-// scratch makes a stream that has none of our protections, to show what an attack does there.
-func (w *World) scratch(config string) *intruder {
-	w.T.Helper()
-	p := w.intruder(provisioner)
-	if r, ok := p.request("$JS.API.STREAM.CREATE.scratch", nil, config); !ok || r.code() != 0 {
-		w.T.Fatalf("make a stream: %v", r.Error)
+// create makes a stream without our protections and with settings that we do not have, over its name as a prefix.
+func (u *intruder) create(name, settings string) {
+	u.w.T.Helper()
+	r, ok := u.request("$JS.API.STREAM.CREATE."+name, nil, fmt.Sprintf(`{"name":%q,"subjects":["%s.>"],"storage":"memory",%s}`, name, name, settings))
+	if !ok || r.code() != 0 {
+		u.w.T.Fatalf("make stream %s: %v", name, r.Error)
 	}
-	return p
+}
+
+// count is how many messages are stored on a subject.
+func (u *intruder) count(subject string) uint64 {
+	u.w.T.Helper()
+	stream, _, _ := strings.Cut(subject, ".")
+	if strings.HasPrefix(subject, ns) {
+		stream = "weir_default_inbox"
+	}
+	var info struct {
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
+	u.api("STREAM.INFO."+stream, fmt.Sprintf(`{"subjects_filter":%q}`, subject), &info)
+	return info.State.Subjects[subject]
+}
+
+// header is that of the last message on a subject of a stream.
+func (u *intruder) header(stream, subject string) nats.Header {
+	u.w.T.Helper()
+	var found struct {
+		Message struct{ Hdrs []byte } `json:"message"`
+	}
+	u.api("STREAM.MSG.GET."+stream, fmt.Sprintf(`{"last_by_subj":%q}`, subject), &found)
+	if len(found.Message.Hdrs) == 0 {
+		return nil
+	}
+	h, err := nats.DecodeHeadersMsg(found.Message.Hdrs)
+	u.w.must(err)
+	return h
+}
+
+// api asks JetStream and reads its answer.
+func (u *intruder) api(verb, body string, answer any) {
+	u.w.T.Helper()
+	ctx, cancel := context.WithTimeout(u.w.T.Context(), moment)
+	defer cancel()
+	msg, err := u.nc.RequestWithContext(ctx, "$JS.API."+verb, []byte(body))
+	u.w.must(err)
+	u.w.must(json.Unmarshal(msg.Data, answer))
 }
 
 // held starts a run as bob, and waits for its held call.
