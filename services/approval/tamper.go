@@ -110,6 +110,8 @@ func (s *Service) onForeign(ctx context.Context, d jetstream.Delivery, _ []byte,
 		}
 		return jetstream.Final(cause)
 	}
+	s.log.ErrorContext(ctx, "tampering: a fact that no service of Weir wrote", "runId", p.Run, "kind", string(p.Kind),
+		"seq", d.Event.Seq, "error", cause)
 	err = s.endRun(ctx, p.Run, events.CancelCause{
 		RunID: p.Run, End: events.RunFailed, Code: events.CodeTampering,
 		By: Name, Reason: "the run's record was tampered with",

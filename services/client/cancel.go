@@ -18,12 +18,12 @@ func (c *Client) Cancel(ctx context.Context, run, reason string) (events.RunOutc
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also of what is heard
+	if o, err := c.lookForEnd(ctx, run); err == nil && o != "" {
+		return "", &events.Error{Code: events.CodeRunEnded, RunID: run, Message: fmt.Sprintf("run %s is over: %s", run, o)}
+	}
 	ends, err := c.hearEnd(ctx, run)
 	if err != nil {
 		return "", err
-	}
-	if o, err := c.lookForEnd(ctx, run); err == nil && o != "" {
-		return "", &events.Error{Code: events.CodeRunEnded, RunID: run, Message: fmt.Sprintf("run %s is over: %s", run, o)}
 	}
 	subject := c.ns.InCancel(c.cfg.Principal, run)
 	e, err := c.request(subject, run, events.CancelRequested{RunID: run, Reason: reason})
@@ -36,8 +36,11 @@ func (c *Client) Cancel(ctx context.Context, run, reason string) (events.RunOutc
 	return c.awaitEnd(ctx, run, e.ID, ends)
 }
 
-// hearEnd hears the end of a run until ctx ends: from the log, or from its chunks when that is all that the user may
-// hear.
+// lookNow says that the run may have ended, as the log knows.
+const lookNow events.RunOutcome = ""
+
+// hearEnd hears the end of a run until ctx ends: from its chunks when the user may not read the log. Who may is only told
+// to look: what is heard on the subject of an end need not be stored.
 func (c *Client) hearEnd(ctx context.Context, run string) (<-chan events.RunOutcome, error) {
 	ends := make(chan events.RunOutcome, 1)
 	tell := func(o events.RunOutcome) {
@@ -46,21 +49,18 @@ func (c *Client) hearEnd(ctx context.Context, run string) (<-chan events.RunOutc
 		default:
 		}
 	}
-	if c.cfg.LiveOnly {
-		_, err := c.conn.Hear(ctx, c.ns.Live(run), func(e events.Event) {
+	var err error
+	if c.reads() {
+		_, err = c.conn.HearFacts(ctx, c.ns.End(run).Subject(), func(events.Place) { tell(lookNow) })
+	} else {
+		_, err = c.conn.Hear(ctx, c.ns.Live(run), func(e events.Event) {
 			if o := endIn(e); o != "" {
 				tell(o)
 			}
 		})
-		return ends, busError(err)
 	}
-	_, err := c.conn.Hear(ctx, c.ns.End(run).Subject(), func(e events.Event) {
-		if d, err := events.Data[events.RunEnded](e); err == nil && e.Type == events.TypeOf[events.RunEnded]() {
-			tell(d.Outcome)
-		}
-	})
-	if errors.Is(err, jetstream.ErrPermission) {
-		return ends, nil // looks at the log will do
+	if errors.Is(err, jetstream.ErrPermission) && !c.cfg.LiveOnly {
+		return ends, nil // looks at the log and notes will do
 	}
 	return ends, busError(err)
 }
@@ -98,7 +98,10 @@ func (c *Client) awaitEnd(ctx context.Context, run, eventID string, ends <-chan 
 				return "", note.refused
 			}
 		case o := <-ends:
-			return o, nil
+			if o != lookNow {
+				return o, nil
+			}
+			look.Reset(0)
 		case <-look.C:
 			next = min(2*next, maxLook)
 			look.Reset(next)

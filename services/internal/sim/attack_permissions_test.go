@@ -341,3 +341,17 @@ func TestAttack13_OthersReplies(t *testing.T) {
 		}
 	})
 }
+
+// TestAttack17_PublishOnTheLog publishes on the names under which facts are stored and told, as every user: nobody may.
+func TestAttack17_PublishOnTheLog(t *testing.T) {
+	inCase(t, func(t *testing.T) {
+		w, _ := walled(t, nil)
+		var told []may
+		for _, m := range facts {
+			told = append(told, may{ns + strings.TrimPrefix(m.subject, "put."), ""})
+		}
+		if n := everybody(w, told, (*intruder).mayPublish); n != len(told)*len(roles) {
+			t.Errorf("%d publishes were refused of %d", n, len(told)*len(roles))
+		}
+	})
+}
