@@ -266,8 +266,8 @@ func TestAttack1_RefusedRequest(t *testing.T) {
 	})
 }
 
-// TestAttack12_RawReads reads the log as who may not, the snapshots as an executor, and the log as an executor of another
-// account under the name that it has there for another stream. Who may is answered with the message.
+// TestAttack12_RawReads reads log, snapshots and inbox as each user who may not: nothing is answered. Who may is answered
+// with a message, an executor of another account under the names that it has there.
 func TestAttack12_RawReads(t *testing.T) {
 	inCase(t, func(t *testing.T) {
 		w, _ := walled(t, nil)
@@ -280,12 +280,12 @@ func TestAttack12_RawReads(t *testing.T) {
 		} {
 			subject := "$JS.API.STREAM.MSG.GET." + c.stream
 			const first = `{"seq":1,"next_by_subj":">"}`
-			for _, role := range strings.Fields(c.may) {
+			for role := range strings.FieldsSeq(c.may) {
 				if r, ok := w.intruder(role).request(subject, nil, first); !ok || len(r.Message) == 0 {
 					t.Errorf("%s reads nothing of %s: %v", role, c.stream, r.Error)
 				}
 			}
-			for _, role := range strings.Fields(c.mayNot) {
+			for role := range strings.FieldsSeq(c.mayNot) {
 				u := w.intruder(role)
 				refused := u.refused(func() {
 					if r, ok := u.request(subject, nil, first); ok {
