@@ -224,6 +224,47 @@ func (w *World) storedAfter(p events.Place, after uint64) uint64 {
 	return 0
 }
 
+// TestAttack2_FromOtherAccounts names subjects of the log and of the inbox as reply, from the accounts of people and of foreign
+// tools: nothing is stored there. With a reply of its own each of these requests is answered.
+func TestAttack2_FromOtherAccounts(t *testing.T) {
+	inCase(t, func(t *testing.T) {
+		w, _ := walled(t, nil)
+		ns, call := w.Conn().Namespace(), events.CallID{Run: "r", Step: 1, Index: 1}
+		p := w.intruder(provisioner)
+		_, _ = p.request(ns.Go(call, "edge", "edge").Ingest(), nil, "{}")
+		targets := []string{
+			ns.Call(call, events.KindAnswer).Ingest(), ns.Go(call, "default", "issue_refund").Ingest(), ns.Call(call, events.KindAsk).Ingest(),
+			ns.End("r").Ingest(), ns.InDecide("alice", call), ns.InDecide("carol", call),
+		}
+		for _, ask := range []struct{ user, subject, body string }{
+			{"alice", ns.InDecide("alice", call), "{}"},
+			{"bob", ns.InStart("bob", "support"), "{}"},
+			{"edgetool", ns.Chunk("r"), "{}"},
+			{"edgetool", "weir.js.STREAM.MSG.GET.weir_default_runs", `{"seq":1,"next_by_subj":">"}`},
+			{"edgetool", "weir.js.STREAM.MSG.GET.KV_weir_default_registry", `{"seq":1,"next_by_subj":">"}`},
+			{"edgetool", "weir.js.CONSUMER.MSG.NEXT.weir_default_runs.pool-edge", `{"batch":1,"no_wait":true}`},
+			{"edgetool", "weir.js.CONSUMER.MSG.NEXT.weir_default_runs.pool-edge", `{"batch":1,"no_wait":true}`}, // there is none any more
+		} {
+			u := w.intruder(ask.user)
+			before, inboxed := p.state("weir_default_runs"), p.state("weir_default_inbox").LastSeq
+			for _, to := range targets {
+				u.asks(ask.subject, to, []byte(ask.body))
+			}
+			w.pause(time.Second)
+			equal(t, "the log after "+ask.subject, p.state("weir_default_runs"), before)
+			if n := p.state("weir_default_inbox").LastSeq - inboxed; n != 0 && (!strings.HasPrefix(ask.subject, "weir.default.in.") || n != uint64(len(targets))) {
+				t.Errorf("the inbox took %d messages after %s", n, ask.subject)
+			}
+			own, err := u.nc.SubscribeSync(inbox(ask.user) + ".own")
+			w.must(err)
+			u.asks(ask.subject, inbox(ask.user)+".own", []byte(ask.body))
+			if _, err := w.next(own); err != nil {
+				t.Errorf("%s is not answered on %s", ask.user, ask.subject)
+			}
+		}
+	})
+}
+
 // stopped counts the turns and tools that were stopped before they were done.
 type stopped struct{ turns, tools atomic.Int32 }
 
