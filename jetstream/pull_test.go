@@ -123,10 +123,10 @@ func TestConsumeDrains(t *testing.T) {
 		<-started
 		stop()
 		js := raw(t, srv)
-		if info := durable(t, js); info.NumAckPending != 2 || info.AckFloor.Stream != 1 {
-			t.Errorf("after the drain %d are held and %d acknowledged, want 2 given back and 1", info.NumAckPending,
-				info.AckFloor.Stream)
-		}
+		until(t, "two are given back and one is acknowledged", func() bool {
+			info := durable(t, js)
+			return info.NumAckPending == 2 && info.AckFloor.Stream == 1
+		})
 		var r record
 		again := time.Now()
 		stop = loop(t, c, jetstream.Handler{Handle: func(_ context.Context, d jetstream.Delivery) error {

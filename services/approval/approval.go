@@ -117,10 +117,10 @@ type Service struct {
 	waits    waits
 }
 
-// Bounds of what a gate remembers.
+// Bounds of what a gate remembers, for runs that go on at once: those that wait are read from the log when they go on.
 const (
-	maxRuns       = 8192
-	maxStateBytes = 32 << 20
+	maxRuns       = 1024
+	maxStateBytes = 6 << 20
 	maxTools      = 1024
 	maxVerified   = 16384
 	maxExprs      = 1024

@@ -82,9 +82,9 @@ type Service struct {
 	turns map[string]context.CancelFunc // turns under way, by run id
 }
 
-// Bounds of what a planner remembers.
+// Bounds of what a planner remembers, for runs that go on at once: those that wait are read from the log when they go on.
 const (
-	maxStateBytes  = 64 << 20
+	maxStateBytes  = 12 << 20
 	maxDefinitions = 1024
 )
 

@@ -218,7 +218,7 @@ func (c *chaos) run() {
 		}
 	}
 	var traffic sync.WaitGroup
-	for range 1 + c.pick(3) {
+	for range 1 + c.pick(2) {
 		traffic.Go(c.client)
 	}
 	if c.pick(4) == 0 {
@@ -334,9 +334,9 @@ func (c *chaos) oneRun(thread string) {
 	}
 	cancelAt := -1
 	if c.pick(4) == 0 {
-		cancelAt = c.pick(8)
+		cancelAt = c.pick(5)
 	}
-	for round := range 8 {
+	for round := range 5 {
 		time.Sleep(time.Duration(1+c.pick(12)) * time.Second) // fake
 		if round == cancelAt {
 			_ = c.w.TryCancel("bob", run)
