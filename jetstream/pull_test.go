@@ -121,12 +121,14 @@ func TestConsumeDrains(t *testing.T) {
 			return ctx.Err()
 		}})
 		<-started
+		synctest.Wait() // until all three have come
 		stop()
+		synctest.Wait() // until the server has taken what was said of them
 		js := raw(t, srv)
-		until(t, "two are given back and one is acknowledged", func() bool {
-			info := durable(t, js)
-			return info.NumAckPending == 2 && info.AckFloor.Stream == 1
-		})
+		if info := durable(t, js); info.NumAckPending != 2 || info.AckFloor.Stream != 1 {
+			t.Errorf("after the drain %d are held and %d acknowledged, want 2 given back and 1", info.NumAckPending,
+				info.AckFloor.Stream)
+		}
 		var r record
 		again := time.Now()
 		stop = loop(t, c, jetstream.Handler{Handle: func(_ context.Context, d jetstream.Delivery) error {
