@@ -248,7 +248,7 @@ func permissions() string {
 	list("users", logins(tools)...)
 	list("exports", each("{ service: %q, response_type: singleton, accounts: [SVC] }", ns+"svc.tool.edge.*.*")...)
 	var prefixed []string
-	for _, s := range append(toolsAPI, toolsNext) {
+	for _, s := range slices.Concat(toolsAPI, []string{toolsNext}) {
 		prefixed = append(prefixed, fmt.Sprintf("{ service: { account: SVC, subject: %q }, to: %q }", s, strings.Replace(s, "$JS.API", "weir.js", 1)))
 	}
 	list("imports", slices.Concat(
