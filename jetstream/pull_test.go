@@ -40,28 +40,31 @@ func TestConsumeKeepsWhatItHolds(t *testing.T) {
 
 func TestConsumeFetchesWhatStarts(t *testing.T) {
 	t.Parallel()
-	srv, c := open(t)
-	for i := range 10 {
-		ask(t, c, fmt.Sprintf("r%d", i))
-	}
-	release, started := make(chan struct{}), make(chan struct{}, 10)
-	stop := loop(t, c, jetstream.Handler{Concurrency: 3, Handle: func(context.Context, jetstream.Delivery) error {
-		started <- struct{}{}
-		<-release
-		return nil
-	}})
-	for range 3 {
-		<-started
-	}
-	js := raw(t, srv)
-	for range 10 {
-		if info := durable(t, js); info.NumAckPending != 3 || info.NumPending != 7 {
-			t.Fatalf("%d fetched and %d left while 3 run, want 3 and 7", info.NumAckPending, info.NumPending)
+	synctest.Test(t, func(t *testing.T) {
+		srv, c := open(t)
+		for i := range 10 {
+			ask(t, c, fmt.Sprintf("r%d", i))
 		}
-	}
-	close(release)
-	until(t, "all handled", func() bool { return durable(t, js).NumPending == 0 })
-	stop()
+		release, started := make(chan struct{}), make(chan struct{}, 10)
+		stop := loop(t, c, jetstream.Handler{Concurrency: 3, Handle: func(context.Context, jetstream.Delivery) error {
+			started <- struct{}{}
+			<-release
+			return nil
+		}})
+		for range 3 {
+			<-started
+		}
+		js := raw(t, srv)
+		for range 10 {
+			synctest.Wait() // for a moment the server counts what it is about to look at as delivered
+			if info := durable(t, js); info.NumAckPending != 3 || info.NumPending != 7 {
+				t.Errorf("%d fetched and %d left while 3 run, want 3 and 7", info.NumAckPending, info.NumPending)
+			}
+		}
+		close(release)
+		until(t, "all handled", func() bool { return durable(t, js).NumPending == 0 })
+		stop()
+	})
 }
 
 // TestConsumeAfterDeath: what a process held that died comes again when its deadline has passed, to another.
