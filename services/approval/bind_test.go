@@ -70,14 +70,7 @@ func TestAttack20_VoteOfAnEarlierRun(t *testing.T) {
 		sendAs(w, "alice", approvalOf(ask))
 		voteOf(w, call, "alice")
 		time.Sleep(2 * time.Second) // fake
-		if last := headOf(w, call); last.Place.Kind != events.KindAsk {
-			w.T.Errorf("the call stands at %s", last.Place.Kind)
-		}
-		sendAs(w, "bob", approvalOf(ask))
-		if a := answerOf(w, call); voters(a.Votes) != "alice bob" {
-			w.T.Errorf("the answer: %+v", a)
-		}
-		w.AwaitEnd(run, soon)
+		completes(w, ask, "bob", "alice bob")
 	})
 }
 

@@ -46,14 +46,7 @@ func TestB8_23_B8_22_VoterLosesScope(t *testing.T) {
 		if r := refusedOf(w, call, d.Event.ID); r.Code != events.CodeForbidden {
 			w.T.Errorf("the viewer is refused with %+v", r.Error)
 		}
-		if last := headOf(w, call); last.Place.Kind != events.KindAsk {
-			w.T.Fatalf("with one vote that counts the call stands at %s", last.Place.Kind)
-		}
-		sendAs(w, "carol", approvalOf(ask))
-		if a := answerOf(w, call); voters(a.Votes) != "bob carol" {
-			w.T.Errorf("the answer: %+v", a)
-		}
-		w.AwaitEnd(run, soon)
+		completes(w, ask, "carol", "bob carol")
 	})
 }
 

@@ -252,18 +252,7 @@ func TestB10_7LargeRunsAreSuspended(t *testing.T) {
 		if end := w.AwaitEnd(run, 5*soon); end.Outcome != events.RunCompleted {
 			t.Fatalf("the run ended as %s: %v", end.Outcome, end.Error)
 		}
-		seen := 0
-		all := model.Requests()
-		for _, m := range all[len(all)-1].Messages {
-			for _, p := range m.Parts {
-				if p.Output != nil && len(p.Output.Value) >= size {
-					seen++
-				}
-			}
-		}
-		if seen != lookups {
-			t.Errorf("the model sees %d of %d large results", seen, lookups)
-		}
+		seesLarge(t, model, lookups, size)
 	})
 }
 
@@ -372,6 +361,12 @@ func TestB10_7_B10_10LargeRunOutlivesTheRetention(t *testing.T) {
 	if end := w.AwaitEnd(run, soon); end.Outcome != events.RunCompleted {
 		t.Fatalf("the run ended as %s: %v", end.Outcome, end.Error)
 	}
+	seesLarge(t, model, lookups, size)
+}
+
+// seesLarge demands that the last request to a model holds so many results of a size or more.
+func seesLarge(t *testing.T, model *agenttest.Model, want, size int) {
+	t.Helper()
 	seen := 0
 	all := model.Requests()
 	for _, m := range all[len(all)-1].Messages {
@@ -381,8 +376,8 @@ func TestB10_7_B10_10LargeRunOutlivesTheRetention(t *testing.T) {
 			}
 		}
 	}
-	if seen != lookups {
-		t.Errorf("the model sees %d of %d large results", seen, lookups)
+	if seen != want {
+		t.Errorf("the model sees %d of %d large results", seen, want)
 	}
 }
 

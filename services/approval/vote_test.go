@@ -414,15 +414,23 @@ func TestB8_23_B8_22_WhoMayNoLonger(t *testing.T) {
 		sendAs(w, "bob", approvalOf(ask))
 		voteOf(w, call, "bob")
 		time.Sleep(time.Second) // fake
-		if last := headOf(w, call); last.Place.Kind != events.KindAsk {
-			w.T.Fatalf("with one vote that counts the call stands at %s", last.Place.Kind)
-		}
-		sendAs(w, "carol", approvalOf(ask))
-		if a := answerOf(w, call); voters(a.Votes) != "bob carol" {
-			w.T.Errorf("the answer: %+v", a)
-		}
-		w.AwaitEnd(run, soon)
+		completes(w, ask, "carol", "bob carol")
 	})
+}
+
+// completes demands that an ask has one vote too few, lets who approve it, and demands whose votes count.
+func completes(w *sim.World, ask events.CallHeld, who, want string) {
+	w.T.Helper()
+	call, err := events.ParseCallID(ask.ToolCallID)
+	must(w, err)
+	if last := headOf(w, call); last.Place.Kind != events.KindAsk {
+		w.T.Fatalf("with one vote that counts the call stands at %s", last.Place.Kind)
+	}
+	sendAs(w, who, approvalOf(ask))
+	if a := answerOf(w, call); voters(a.Votes) != want {
+		w.T.Errorf("the answer: %+v", a)
+	}
+	w.AwaitEnd(ask.RunID, soon)
 }
 
 // TestB8_23_B8_12_RetryByQuorum lets a call in doubt run again on the word of two.
