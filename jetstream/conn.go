@@ -359,15 +359,15 @@ func ended(ctx context.Context, cancel context.CancelCauseFunc, err error) error
 
 // call sends a request to the JetStream API and decodes its answer; an error in the answer is mapped.
 func (c *Conn) call(ctx context.Context, verb string, request, answer any) error {
-	reply, err := c.ask(ctx, verb, request)
+	reply, err := c.ask(ctx, apiTime, verb, request)
 	if err != nil {
 		return err
 	}
 	return decodeAnswer(reply, answer)
 }
 
-// ask is call without looking into the answer.
-func (c *Conn) ask(ctx context.Context, verb string, request any) ([]byte, error) {
+// ask is call without looking into the answer, which is waited for no longer than limit.
+func (c *Conn) ask(ctx context.Context, limit time.Duration, verb string, request any) ([]byte, error) {
 	msg := &nats.Msg{Subject: c.api + verb}
 	if request != nil {
 		body, err := json.Marshal(request)
@@ -376,7 +376,7 @@ func (c *Conn) ask(ctx context.Context, verb string, request any) ([]byte, error
 		}
 		msg.Data = body
 	}
-	reply, err := c.request(ctx, apiTime, msg)
+	reply, err := c.request(ctx, limit, msg)
 	if err != nil {
 		return nil, err
 	}

@@ -50,9 +50,7 @@ func (m storedMsg) header() (nats.Header, error) {
 
 // getOnce reads one message from the leader of a stream (its full name), or ErrNotFound.
 func (c *Conn) getOnce(ctx context.Context, stream string, which msgGet) (storedMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-	reply, err := c.ask(ctx, "STREAM.MSG.GET."+stream, which)
+	reply, err := c.ask(ctx, readTime, "STREAM.MSG.GET."+stream, which)
 	if err != nil {
 		return storedMsg{}, err
 	}
