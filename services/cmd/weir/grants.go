@@ -125,18 +125,7 @@ func newGrantInfoCommand(a *app) *cobra.Command {
 
 JSON: ` + grantJSON + `.`,
 		Example: `  weir grants info 0197c3a4-5b10-7000-8000-000000000011`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, stop, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer stop()
-			g, err := c.GrantInfo(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.print(g, func(w io.Writer) { a.printGrant(w, *g) })
-		},
+		RunE:    look(a, (*client.Client).GrantInfo, a.printGrant),
 	}
 }
 

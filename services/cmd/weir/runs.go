@@ -103,18 +103,25 @@ JSON: {"runId", "rootRunId", "agentId", "threadId", "resourceId", "requester", "
 released, running or finished. resumes are the runs that go on in its place, when its message was what they waited for.`,
 		Example: `  weir runs info order-1042
   weir runs info order-1042 -o json | jq -r '.asks[].toolCallId'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, stop, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer stop()
-			info, err := c.Info(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.print(info, func(w io.Writer) { a.printInfo(w, *info) })
-		},
+		RunE: look(a, (*client.Client).Info, a.printInfo),
+	}
+}
+
+// look makes a command that shows the one thing that its argument names.
+func look[T any](
+	a *app, get func(*client.Client, context.Context, string) (*T, error), show func(io.Writer, T),
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, stop, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer stop()
+		found, err := get(c, cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.print(found, func(w io.Writer) { show(w, *found) })
 	}
 }
 
