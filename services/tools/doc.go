@@ -1,0 +1,20 @@
+// Package tools holds the tools that come with Weir. An agent has those that it is given, under any key; none is added
+// unasked:
+//
+//	helper := &agent.Agent{
+//		ID: "helper", Model: "openai/gpt-5",
+//		Tools: agent.Tools{"ask": tools.AskUser, "plan": tools.SubmitPlan},
+//	}
+//
+// [Builtins] gives all of them at once. They are tools like any other: operators' rules hold or block them (builtin:*
+// names all of them), and an executor hosts them.
+//
+// # Asking people
+//
+// [AskUser] asks a question and waits for the answer, [SubmitPlan] submits a plan and waits for the decision. Both
+// suspend themselves, so waiting costs no worker, and survives everything:
+//
+//	weir approvals resume CALL --data '"Monday"'
+//
+// Where an agent resumes suspended tools automatically, what the user says next in the conversation may be the answer.
+package tools
