@@ -555,6 +555,16 @@ func SuspendedKey(agent, resource, thread, rootRun, run string) string {
 	return Token(agent) + "." + Token(resource) + "." + Token(thread) + "." + runToken(rootRun) + "." + runToken(run)
 }
 
+// TasksKey is the key of what tools keep for a conversation: the task list of the built-in tools, or, with the id of
+// another tool, the value of that tool.
+func TasksKey(resource, thread, tool string) string {
+	key := Token(resource) + "." + Token(thread)
+	if tool == "" {
+		return key
+	}
+	return key + "." + Token(tool)
+}
+
 // RunOfKey is the run whose snapshot a key of the bucket suspended holds.
 func RunOfKey(key string) (string, error) {
 	run := key[strings.LastIndexByte(key, '.')+1:]

@@ -115,6 +115,7 @@ func TestSubjectsOfHostileIDs(t *testing.T) {
 			ns.Probe(id, id).Subject():                     6,
 			ns.GrantUse(id, call).Subject():                6,
 			"weir.x." + SuspendedKey(id, id, id, id, id):   7,
+			"weir.x." + TasksKey(id, id, ""):               4,
 			"weir.x." + RegistryKey(RegistryTool, id):      4,
 			"weir.x." + LiveKey(id, id):                    5,
 			"weir.x." + DefKey(id):                         4,

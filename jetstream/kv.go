@@ -28,6 +28,9 @@ const markerTTL = time.Minute
 // directBytes bounds the messages of a batch together.
 const directBytes = 1 << 20
 
+// maxSwaps bounds the tries of a creation that meets a marker which ages out at that moment.
+const maxSwaps = 4
+
 // showTime is how long a key may take to show what a conflict told of.
 const showTime = 5 * time.Second
 
@@ -241,6 +244,34 @@ func (b bucket) swap(ctx context.Context, key string, value []byte, prev uint64)
 func (b bucket) swapMsg(ctx context.Context, msg *nats.Msg, prev uint64) (uint64, error) {
 	msg.Header.Set(headerExpected, strconv.FormatUint(prev, 10))
 	return b.conn.storeMsg(ctx, msg)
+}
+
+// replace stores a message under a key whose revision is prev, 0 for one that is not there. A conflict may be with ourselves
+// after a lost reply, which ours tells by what stands there, or with the marker of a deletion, which a creation may
+// follow. After [ErrConflict] every read shows what was in the way.
+func (b bucket) replace(ctx context.Context, key string, msg *nats.Msg, prev uint64, ours func(entry) bool) (uint64, error) {
+	msg.Subject = b.prefix + key
+	if msg.Header == nil {
+		msg.Header = nats.Header{}
+	}
+	guard := prev
+	for range maxSwaps {
+		rev, err := b.swapMsg(ctx, msg, guard)
+		if !errors.Is(err, ErrConflict) {
+			return rev, err
+		}
+		now, err := b.changed(ctx, key, guard)
+		switch {
+		case err == nil && ours(now):
+			return now.rev, nil
+		case err == nil || prev != 0:
+			return 0, fmt.Errorf("%w: the entry has another revision than %d", ErrConflict, prev)
+		case !errors.Is(err, ErrNotFound):
+			return 0, err
+		}
+		guard = now.rev // of the marker, or 0
+	}
+	return 0, ErrConflict
 }
 
 // remove puts the marker of a deletion in the place of a value, if the revision is prev; 0 removes any value.

@@ -162,7 +162,12 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 		"Ensure":        func(ctx context.Context) error { return c.Ensure(ctx, jetstream.Settings{}) },
 		"Verify":        func(ctx context.Context) error { _, err := c.Verify(ctx, jetstream.Settings{}); return err },
 		"ConsumerCount": func(ctx context.Context) error { _, err := c.ConsumerCount(ctx); return err },
-		"Votes":         func(ctx context.Context) error { _, err := c.Votes(ctx, call("r1"), nil); return err },
+		"Kept":          func(ctx context.Context) error { _, _, err := c.Kept(ctx, events.TasksKey("u1", "t1", "")); return err },
+		"Keep": func(ctx context.Context) error {
+			_, err := c.Keep(ctx, events.TasksKey("u1", "t1", ""), []byte(`{}`), 0)
+			return err
+		},
+		"Votes": func(ctx context.Context) error { _, err := c.Votes(ctx, call("r1"), nil); return err },
 	}
 }
 

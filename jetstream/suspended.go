@@ -9,14 +9,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/weirkeeper/weir/events"
 )
 
 // maxInline is the size up to which a value stands in its message; what is larger goes to blobs.
 const maxInline = 256 << 10
-
-// maxSwaps bounds the tries of a creation that meets a marker which ages out at that moment.
-const maxSwaps = 4
 
 // snapshotValue is a snapshot as the bucket holds it: whole, or with what a run has said so far as a blob.
 type snapshotValue struct {
@@ -36,35 +35,12 @@ func (c *Conn) PutSnapshot(ctx context.Context, s *events.Snapshot, prev uint64)
 		return 0, fmt.Errorf("put snapshot of run %s: %w", s.RunID, err)
 	}
 	key := events.SuspendedKey(s.AgentID, s.ResourceID, s.ThreadID, s.RootRunID, s.RunID)
-	rev, err := c.swapSnapshot(ctx, key, value, out.Writer, prev)
+	ours := func(e entry) bool { return writerOf(e.value) == out.Writer }
+	rev, err := c.bucket(events.BucketSuspended).replace(ctx, key, &nats.Msg{Data: value}, prev, ours)
 	if err != nil {
 		return 0, fmt.Errorf("put snapshot of run %s: %w", s.RunID, err)
 	}
 	return rev, nil
-}
-
-// swapSnapshot stores the value. A conflict may be with ourselves after a lost reply, which the writer's token tells,
-// or with the marker of a deletion, which a creation may follow.
-func (c *Conn) swapSnapshot(ctx context.Context, key string, value []byte, writer string, prev uint64) (uint64, error) {
-	b := c.bucket(events.BucketSuspended)
-	guard := prev
-	for range maxSwaps {
-		rev, err := b.swap(ctx, key, value, guard)
-		if !errors.Is(err, ErrConflict) {
-			return rev, err
-		}
-		now, err := b.changed(ctx, key, guard)
-		switch {
-		case err == nil && writerOf(now.value) == writer:
-			return now.rev, nil
-		case err == nil || prev != 0:
-			return 0, fmt.Errorf("%w: the entry has another revision than %d", ErrConflict, prev)
-		case !errors.Is(err, ErrNotFound):
-			return 0, err
-		}
-		guard = now.rev // of the marker, or 0
-	}
-	return 0, ErrConflict
 }
 
 func writerOf(value []byte) string {

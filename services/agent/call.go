@@ -32,7 +32,7 @@ type CallInfo struct {
 	Write func(ctx context.Context, output json.RawMessage) error
 	// Custom publishes a chunk of the author's own type. Nil: dropped.
 	Custom func(ctx context.Context, chunk CustomChunk) error
-	// Store keeps the thread's value for this tool. Nil: none.
+	// Store keeps the value of this tool for the conversation. Nil: none.
 	Store Store
 	// Log gets what the handler logs. Nil: discarded.
 	Log *slog.Logger
@@ -46,11 +46,15 @@ type CustomChunk struct {
 	Transient bool            `json:"transient,omitempty"`
 }
 
-// Store keeps one JSON value per thread, changed by compare-and-set.
+// Store keeps one JSON value per conversation and tool, of at most 256 KiB, changed by compare-and-set. It outlives runs, and
+// what models are shown of the conversation.
+//
+// A call may be executed more than once, and a Set that fails may have been stored: so mark in the value what the call,
+// by its [Call.IdempotencyKey], has done to it.
 type Store interface {
 	// Get returns the value and its revision; nil and 0 if there is none yet.
 	Get(ctx context.Context) (value json.RawMessage, revision uint64, err error)
-	// Set replaces the value if its revision still is the one given, else it fails with [ErrConflict].
+	// Set replaces the value if its revision still is the one given, else it fails with [ErrConflict]: read it again.
 	Set(ctx context.Context, value json.RawMessage, revision uint64) (uint64, error)
 }
 
@@ -162,7 +166,8 @@ func (c *Call) Custom(ctx context.Context, chunkType string, data any, o *Custom
 	return c.info.Custom(ctx, chunk)
 }
 
-// Store keeps a value for the thread of the call between calls. [ErrNoStore] says that there is none.
+// Store keeps a value of the tool for the conversation of the call. [ErrNoStore] says that there is none: the run has no
+// thread, or the thread no resource that owns it.
 func (c *Call) Store() (Store, error) {
 	if c.info.Store == nil {
 		return nil, ErrNoStore

@@ -16,8 +16,8 @@ var (
 	ErrNotResumed = errors.New("the call was not resumed")
 	// ErrConflict says that another writer changed a value of a [Store] first: read it again.
 	ErrConflict = errors.New("the value was changed by another writer")
-	// ErrNoStore says that this call has no store: its run belongs to no thread.
-	ErrNoStore = errors.New("the call has no store")
+	// ErrNoStore says that this call has no store: its run belongs to no thread, or to one that no resource owns.
+	ErrNoStore = errors.New("the call has no store: its run has no thread and resource")
 )
 
 // nameError is the name of errors that have none of their own.

@@ -269,7 +269,8 @@ func (s *Service) callInfo(h host, rel events.CallReleased, c events.CallClaimed
 			}
 			return show(ctx, raw)
 		},
-		Log: s.log.With("runId", rel.RunID, "toolCallId", rel.ToolCallID),
+		Store: s.storeFor(h, rel),
+		Log:   s.log.With("runId", rel.RunID, "toolCallId", rel.ToolCallID),
 	}
 }
 

@@ -17,4 +17,15 @@
 //	weir approvals resume CALL --data '"Monday"'
 //
 // Where an agent resumes suspended tools automatically, what the user says next in the conversation may be the answer.
+//
+// # Task lists
+//
+// [Tasks] are four tools with which an agent plans and ticks off its work. Add them to others with maps.Copy:
+//
+//	helper.Tools = tools.Tasks()
+//	helper.Tools["ask"] = tools.AskUser
+//
+// The list belongs to the conversation: to the run's thread and the resource that owns it. Runs, sub-agents and workers
+// may change it at once; each change is there, once, also when a worker dies in the middle. Runs without a thread and a
+// resource have no list, and the tools say so.
 package tools

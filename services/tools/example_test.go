@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
@@ -37,4 +39,13 @@ func ExampleAskUser() {
 	// {"question":"Which colour?","options":[{"label":"red"},{"label":"blue"}],"selectionMode":"single_select"}
 	// {"anyOf":[{"type":"string","enum":["red","blue"]},{"type":"array","items":{"type":"string","enum":["red","blue"]},"minItems":1,"maxItems":1}]}
 	// {"content":"User answered: blue","isError":false}
+}
+
+// The task tools are four, and join what an agent has beside them.
+func ExampleTasks() {
+	all := tools.Tasks()
+	all["ask"] = tools.AskUser
+	fmt.Println(slices.Sorted(maps.Keys(all)))
+	// Output:
+	// [ask task_check task_complete task_update task_write]
 }

@@ -13,7 +13,9 @@ const SourceBuiltin = "builtin"
 
 // Builtins are all built-in tools, by their ids. The map is the caller's.
 func Builtins() agent.Tools {
-	return agent.Tools{"ask_user": AskUser, "submit_plan": SubmitPlan}
+	all := Tasks()
+	all["ask_user"], all["submit_plan"] = AskUser, SubmitPlan
+	return all
 }
 
 // builtin is a tool whose code comes with Weir.
