@@ -241,6 +241,11 @@ func WarningChunk(run, code, message string) Chunk {
 	return NewChunk(run, ChunkWarning, WarningPayload{Code: code, Message: message})
 }
 
+// CallWarningChunk says that something about a call was left out.
+func CallWarningChunk(run, toolCallID, code, message string) Chunk {
+	return NewChunk(run, ChunkWarning, WarningPayload{Code: code, Message: message, ToolCallID: toolCallID})
+}
+
 // SuspendedChunk says that every unfinished call of the run waits for people.
 func SuspendedChunk(run string, asks []string) Chunk {
 	return NewChunk(run, ChunkSuspended, SuspendedPayload{Asks: asks})

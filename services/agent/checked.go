@@ -14,8 +14,10 @@ type checked struct {
 	manifest events.Manifest
 	run      func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error)
 	show     *Preview
-	secrets  *events.Secrets
-	broken   error // what is wrong with the definition; such a tool does not run
+	// mapOutput says what a model is told in place of a result; nil: the result.
+	mapOutput func(ctx context.Context, call *Call, result json.RawMessage) (*events.ModelOutput, error)
+	secrets   *events.Secrets
+	broken    error // what is wrong with the definition; such a tool does not run
 
 	input, output, suspend *events.Schema // nil: anything
 }
@@ -29,6 +31,9 @@ func Checked(t Tool) (Tool, error) {
 		return c, c.broken
 	}
 	c := newChecked(t.Manifest(), t.Run, nil)
+	if m, ok := t.(OutputMapper); ok {
+		c.mapOutput = m.MapOutput
+	}
 	return c, c.broken
 }
 

@@ -47,7 +47,7 @@ func manifestIssues(m events.Manifest) []events.Issue {
 		add("maxAttempts", "must not be negative")
 	}
 	for field, raw := range map[string]json.RawMessage{
-		"toModelOutput": m.ToModelOutput, "transform": m.Transform, "hooks": m.Hooks, "background": m.Background,
+		"transform": m.Transform, "hooks": m.Hooks, "background": m.Background,
 	} {
 		if !absent(raw) {
 			// Ignoring it would show what a transform hides, or wait where nothing should.
@@ -56,6 +56,9 @@ func manifestIssues(m events.Manifest) []events.Issue {
 	}
 	if _, err := events.ParsePreviewForm(m.Preview); err != nil {
 		add("preview", "%v", err)
+	}
+	if _, err := events.ParseForm(m.ToModelOutput); err != nil {
+		add("toModelOutput", "%v", err)
 	}
 	if canonical, err := events.Canonical(m.InputSchema); err == nil && m.InputSchemaDigest != events.Digest(canonical) {
 		add("inputSchemaDigest", "is not the digest of the canonical input schema")

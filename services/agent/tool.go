@@ -53,6 +53,8 @@ type ToolOptions struct {
 
 	Preview *Preview // what a call would do, for people: PreviewTemplate or PreviewFunc; default none
 
+	ToModelOutput *OutputMap // what a model is told in place of results: MapOutput or MapOutputJQ; default the result
+
 	Strict          bool            // ask providers for strict arguments, where they can
 	ProviderOptions json.RawMessage // an object by provider, passed on where the adapter can
 	InputExamples   []any           // examples of arguments for the model; each must fit the input schema
@@ -91,6 +93,9 @@ func NewTool[In, Out any](id, description string, fn func(context.Context, *Call
 	if o.Preview != nil && o.Preview.form.Go && o.Preview.run == nil {
 		issues = append(issues, events.Issue{Field: "preview", Message: "has no function"})
 	}
+	if o.ToModelOutput != nil && o.ToModelOutput.form.Go && o.ToModelOutput.run == nil {
+		issues = append(issues, events.Issue{Field: "toModelOutput", Message: "has no function"})
+	}
 	m.Source = events.Source{Kind: "go"}
 	c := newChecked(Complete(m), func(ctx context.Context, call *Call, args json.RawMessage) (json.RawMessage, error) {
 		var in In
@@ -104,6 +109,9 @@ func NewTool[In, Out any](id, description string, fn func(context.Context, *Call
 		return encode(out)
 	}, issues)
 	c.show = o.Preview
+	if o.ToModelOutput != nil {
+		c.mapOutput = o.ToModelOutput.run
+	}
 	return c
 }
 
@@ -144,6 +152,9 @@ func (o *ToolOptions) manifest(id, description string) (events.Manifest, []event
 	}
 	if o.Preview != nil {
 		m.Preview, _ = events.Marshal(o.Preview.form) // a text and a boolean always encode
+	}
+	if o.ToModelOutput != nil {
+		m.ToModelOutput, _ = events.Marshal(o.ToModelOutput.form)
 	}
 	if len(o.InputExamples) == 0 {
 		return m, nil

@@ -152,10 +152,9 @@ func TestManifestsOfLaterReleasesAreRefused(t *testing.T) {
 	t.Parallel()
 	form := json.RawMessage(`{"display":{}}`)
 	for field, set := range map[string]func(*events.Manifest){
-		"toModelOutput": func(m *events.Manifest) { m.ToModelOutput = form },
-		"transform":     func(m *events.Manifest) { m.Transform = form },
-		"hooks":         func(m *events.Manifest) { m.Hooks = form },
-		"background":    func(m *events.Manifest) { m.Background = form },
+		"transform":  func(m *events.Manifest) { m.Transform = form },
+		"hooks":      func(m *events.Manifest) { m.Hooks = form },
+		"background": func(m *events.Manifest) { m.Background = form },
 	} {
 		m := Complete(events.Manifest{ID: "a", Description: "d"})
 		set(&m)

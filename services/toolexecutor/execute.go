@@ -233,7 +233,8 @@ type outcome struct {
 // run calls the tool's handler with exactly the released bytes.
 func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) outcome {
 	began := time.Now()
-	a := agent.Execute(ctx, h.tool, agent.NewCall(s.callInfo(h, rel, c)), json.RawMessage(rel.Args))
+	call := agent.NewCall(s.callInfo(h, rel, c))
+	a := agent.Execute(ctx, h.tool, call, json.RawMessage(rel.Args))
 	if a.Stack != nil {
 		s.log.ErrorContext(ctx, "tool panicked", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "stack", string(a.Stack))
 	}
@@ -243,11 +244,15 @@ func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c ev
 			SuspendPayload: a.Suspension.Payload, ResumeSchema: a.Suspension.ResumeSchema, ResumeLabel: a.Suspension.ResumeLabel,
 		}}
 	}
-	return outcome{attempt: c.Attempt, finished: &events.CallFinished{
+	f := &events.CallFinished{
 		Outcome: a.Outcome, Started: a.Started,
 		Result: a.Result, Error: h.secrets.OfResume(rel.Resume).Error(a.Error), // nobody else knows these secrets
 		Active: events.Duration(time.Since(began).Round(time.Millisecond)),
-	}}
+	}
+	if a.Outcome == events.OutcomeOK {
+		f.ModelOutput = s.modelOutput(ctx, h, call, a.Result)
+	}
+	return outcome{attempt: c.Attempt, finished: f}
 }
 
 // callInfo is what the handler may know of its call.
@@ -335,8 +340,12 @@ func (s *Service) finish(ctx context.Context, claim events.Event, rel events.Cal
 
 // unstorable replaces an outcome that cannot be stored by one that says so: the call has run and must not run again.
 func (s *Service) unstorable(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome, why error) error {
-	if out.finished != nil && out.finished.Outcome == events.OutcomeError && out.finished.Result == nil {
+	switch f := out.finished; {
+	case f != nil && f.Outcome == events.OutcomeError && f.Result == nil:
 		return jetstream.Final(why)
+	case f != nil && f.ModelOutput != nil: // the result is worth more than what a model is told of it
+		f.ModelOutput = nil
+		return s.finish(ctx, claim, rel, out)
 	}
 	return s.finish(ctx, claim, rel, outcome{attempt: out.attempt, finished: &events.CallFinished{
 		Outcome: events.OutcomeError, Started: true, Error: &events.ToolError{

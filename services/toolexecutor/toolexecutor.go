@@ -18,6 +18,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/jq"
 	"github.com/weirkeeper/weir/services/internal/service"
 )
 
@@ -72,6 +73,7 @@ type host struct {
 	manifest events.Manifest
 	input    *events.Schema
 	secrets  *events.Secrets
+	output   *jq.Program // maps results for models; nil: the tool does, or nothing
 }
 
 // New makes an executor of some tools.
@@ -95,7 +97,11 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 		if _, twice := s.hosts[m.ID]; twice {
 			return nil, fmt.Errorf("tool %s is given twice", m.ID)
 		}
-		s.hosts[m.ID] = host{tool: t, manifest: m, input: input, secrets: events.SecretsOf(m)}
+		output, err := outputProgram(m)
+		if err != nil {
+			return nil, fmt.Errorf("tool %s: toModelOutput: %w", m.ID, err)
+		}
+		s.hosts[m.ID] = host{tool: t, manifest: m, input: input, secrets: events.SecretsOf(m), output: output}
 	}
 	return s, nil
 }

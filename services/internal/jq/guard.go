@@ -137,6 +137,7 @@ func (g *guard) query(q *gojq.Query) error {
 		return g.query(q.Right)
 	case gojq.OpUpdateAdd, gojq.OpUpdateSub, gojq.OpUpdateMul, gojq.OpUpdateDiv, gojq.OpUpdateMod, gojq.OpUpdateAlt:
 		return fmt.Errorf("%s is not supported: write |=", q.Op)
+	default:
 	}
 	if err := g.queries(q.Left, q.Right); err != nil {
 		return err
@@ -148,6 +149,7 @@ func (g *guard) query(q *gojq.Query) error {
 		q.Left, q.Right = through(q.Left, measures[small]), through(q.Right, measures[small])
 	case gojq.OpMul:
 		q.Left, q.Right = through(q.Left, numberOnly), through(q.Right, numberOnly)
+	default: // takes its values as they are
 	}
 	return nil
 }
@@ -289,8 +291,9 @@ func literal(q *gojq.Query) bool {
 	case gojq.TermTypeNumber:
 		n, err := strconv.Atoi(t.Number)
 		return err == nil && n < maxIndex
+	default:
+		return false
 	}
-	return false
 }
 
 // text measures what stands in a text.

@@ -21,8 +21,10 @@ import (
 const (
 	// MaxSource bounds a program, in bytes: it is read by people.
 	MaxSource = 4 << 10
-	// MaxInput and MaxOutput bound the texts of what a program is given and of what it makes, in bytes.
-	MaxInput, MaxOutput = 1 << 20, 1 << 20
+	// MaxInput bounds the text of a value that a program is given, in bytes.
+	MaxInput = 1 << 20
+	// MaxOutput bounds the text of what it makes, in bytes.
+	MaxOutput = 1 << 20
 	// patience bounds one run.
 	patience = 50 * time.Millisecond
 	// maxNesting bounds the depth of a value, which may share its parts and so be larger than memory when written.
