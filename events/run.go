@@ -9,8 +9,8 @@ import (
 // RunRequested asks for a run (run.requested, published to the inbox by whoever may start the agent).
 type RunRequested struct {
 	AgentID             string          `json:"agentId,omitempty"`
-	ToolID              string          `json:"toolId,omitempty"` // a run of one tool; the agent token is =tool
-	Args                json.RawMessage `json:"args,omitempty"`
+	ToolID              string          `json:"toolId,omitempty"` // in place of an agent: a run of one tool; the agent token is =tool
+	Args                json.RawMessage `json:"args,omitempty"`   // of that tool, an object; none is {}
 	Messages            Prompt          `json:"messages,omitempty"`
 	RunID               string          `json:"runId,omitempty"` // 1 to 64 of [A-Za-z0-9_-]; empty: the event's id
 	ThreadID            string          `json:"threadId,omitempty"`
@@ -46,7 +46,8 @@ type Limits struct {
 	Time     Duration `json:"time,omitempty"`     // of the whole run, people's time not counted; default 1h
 }
 
-// Definitions are the digests that a run is pinned to: its agent's and its tools', by the key of each tool.
+// Definitions are the digests that a run is pinned to: its agent's and its tools', by the key of each tool. A run of one
+// tool has no agent, and its tool's id is the key.
 type Definitions struct {
 	Agent string            `json:"agent"`
 	Tools map[string]string `json:"tools"`
@@ -63,7 +64,7 @@ type RunStarted struct {
 	RunID       string       `json:"runId"`
 	RootRunID   string       `json:"rootRunId"`
 	Path        []PathEntry  `json:"path"`
-	AgentID     string       `json:"agentId"`
+	AgentID     string       `json:"agentId"`               // =tool in a run of one tool
 	Requester   string       `json:"requester"`             // principal token of the request's subject
 	RequesterID string       `json:"requesterId,omitempty"` // the id that the token was made of, as the request says it
 	InboxSeq    uint64       `json:"inboxSeq"`

@@ -302,6 +302,9 @@ func (s *State) Turns() int {
 	return s.Step
 }
 
+// OneTool reports whether the run is of one tool, without an agent: its plan is fixed, one call and the end.
+func (s *State) OneTool() bool { return s.Options.ToolID != "" }
+
 // Open are the tokens of the calls of the current step that have no result yet.
 func (s *State) Open() []string {
 	var open []string

@@ -238,6 +238,14 @@ func (ns Namespace) InGrant(principal, grant string) string {
 // SamePrincipal reports whether two names are of one principal: by its id, or by the token that subjects hold.
 func SamePrincipal(a, b string) bool { return nameOrToken(a) == nameOrToken(b) }
 
+// agentToken is the token of an agent as keys hold it. A run of one tool has the reserved one, which no agent's id gives.
+func agentToken(id string) string {
+	if id == TokenTool {
+		return id
+	}
+	return Token(id)
+}
+
 // nameToken lets the reserved names of Weir stand and encodes everything else.
 func nameToken(id string) string {
 	switch id {
@@ -552,7 +560,7 @@ func IsInternal(subject string) bool {
 
 // SuspendedKey is the key of a suspended run's snapshot.
 func SuspendedKey(agent, resource, thread, rootRun, run string) string {
-	return Token(agent) + "." + Token(resource) + "." + Token(thread) + "." + runToken(rootRun) + "." + runToken(run)
+	return agentToken(agent) + "." + Token(resource) + "." + Token(thread) + "." + runToken(rootRun) + "." + runToken(run)
 }
 
 // TasksKey is the key of what tools keep for a conversation: the task list of the built-in tools, or, with the id of
@@ -580,7 +588,7 @@ func SuspendedFilter(agent, resource, thread string) string {
 		if s == "" {
 			return "*"
 		}
-		return Token(s)
+		return agentToken(s)
 	}
 	return any(agent) + "." + any(resource) + "." + any(thread) + ".*.*"
 }

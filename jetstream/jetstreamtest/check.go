@@ -183,6 +183,7 @@ func data[T any](l *history, e events.Event) T {
 func (l *history) checkMain(run string) {
 	prev := events.Kind("")
 	step, cancelled := 0, false
+	tool := "" // of a run of one tool
 	var planned []events.CallPlanned
 	for _, f := range l.main[run] {
 		if !events.MayFollow(prev, f.Place.Kind) {
@@ -190,8 +191,15 @@ func (l *history) checkMain(run string) {
 		}
 		prev = f.Place.Kind
 		switch f.Place.Kind {
+		case events.KindStart:
+			if tool = data[events.RunStarted](l, f).Request.ToolID; tool != "" {
+				l.report["start:tool"]++
+			}
 		case events.KindStep:
 			d := data[events.StepFinished](l, f)
+			if tool != "" && (d.Step != 1 || len(d.Calls) != 1 || d.Calls[0].ToolName != tool || d.Model != "") {
+				l.fail("I7", "run %s is of the tool %s alone, and step %d is another", run, tool, d.Step)
+			}
 			if f.Place.N != step+1 || d.Step != f.Place.N {
 				l.fail("I7", "run %s: step %d after step %d", run, f.Place.N, step)
 			}

@@ -116,6 +116,9 @@ func (a *Agent) textIssues() []events.Issue {
 	if text := idIssue(a.ID); text != "" {
 		list = append(list, events.Issue{Field: "id", Message: text})
 	}
+	if a.ID == events.TokenTool {
+		list = append(list, events.Issue{Field: "id", Message: "is reserved for calls of single tools, without an agent"})
+	}
 	if provider, model, ok := strings.Cut(a.Model, "/"); !ok || provider == "" || model == "" {
 		list = append(list, events.Issue{Field: "model", Message: fmt.Sprintf("want provider/model, not %q", a.Model)})
 	}

@@ -84,10 +84,14 @@ func checkRequest(req *events.GrantRequested) *events.Error {
 }
 
 // checkNamed demands that agent and tool exist: a grant of a misspelt one would release nothing, and nobody would know why.
+// Calls of single tools have no agent, and their grants name the reserved one.
 func (s *Service) checkNamed(ctx context.Context, req events.GrantRequested) (*events.Error, error) {
 	for _, named := range []struct{ kind, id string }{
 		{events.RegistryAgent, req.AgentID}, {events.RegistryTool, req.ToolID},
 	} {
+		if named.kind == events.RegistryAgent && named.id == events.TokenTool {
+			continue
+		}
 		_, err := s.conn.Named(ctx, named.kind, named.id)
 		if errors.Is(err, jetstream.ErrNotFound) {
 			return events.NotFound(named.kind, "%s %q is not known", named.kind, named.id), nil

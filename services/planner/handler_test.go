@@ -128,7 +128,8 @@ func TestRefusedStarts(t *testing.T) {
 		"active tools":   {func(r *events.RunRequested) { r.ActiveTools = list("rm") }, events.CodeInvalidRequest, "rm"},
 		"tool choice":    {func(r *events.RunRequested) { r.ToolChoice = "sometimes" }, events.CodeInvalidRequest, "sometimes"},
 		"chosen tool":    {func(r *events.RunRequested) { r.ToolChoice = "tool:rm" }, events.CodeInvalidRequest, "rm"},
-		"single tool":    {func(r *events.RunRequested) { r.ToolID = "lookup_order" }, events.CodeInvalidRequest, "single tool"},
+		"agent and tool": {func(r *events.RunRequested) { r.ToolID = "lookup_order" }, events.CodeInvalidRequest, "not both"},
+		"reserved agent": {func(r *events.RunRequested) { r.AgentID = "=tool" }, events.CodeInvalidRequest, "toolId is missing"},
 		"large":          {func(r *events.RunRequested) { r.Instructions = large(1<<20 - 700) }, events.CodeTooLarge, "too large"},
 		"run exists":     {func(r *events.RunRequested) { r.RunID, r.ResourceID = "taken", "other" }, events.CodeRunExists, "taken"},
 		"request object": {func(r *events.RunRequested) { r.RequestContext = json.RawMessage(`[1]`) }, events.CodeInvalidRequest, "requestContext"},
@@ -162,9 +163,13 @@ func TestRefusedStarts(t *testing.T) {
 // post publishes a start that no client would send: what its schema refuses is sent all the same.
 func post(w *sim.World, r events.RunRequested) {
 	w.T.Helper()
+	postTo(w, w.Conn().Namespace().InStart("bob", r.AgentID), r)
+}
+
+func postTo(w *sim.World, subject string, r events.RunRequested) {
+	w.T.Helper()
 	good := request()
 	o := &events.Origin{Namespace: w.Conn().Namespace(), Service: "test"}
-	subject := w.Conn().Namespace().InStart("bob", r.AgentID)
 	e, err := o.RequestBy(subject, "r1", "bob", good)
 	must(w, err)
 	e.Data, err = events.Marshal(r)

@@ -41,6 +41,7 @@ const (
 type action struct {
 	wait bool             // a call has no result yet: that result goes on
 	turn bool             // ask the model
+	call bool             // take the planned step of a run of one tool
 	end  *events.RunEnded // append the end
 }
 
@@ -54,6 +55,9 @@ func next(st *events.State, lim events.Limits) action {
 	case st.Final != "":
 		return action{end: limitEnd(st, st.Final)}
 	}
+	if st.OneTool() {
+		return planned(st, lim)
+	}
 	after := st.Counters.After(st.Calls)
 	switch {
 	case after.Failures >= lim.Failures:
@@ -64,6 +68,25 @@ func next(st *events.State, lim events.Limits) action {
 		return action{end: limitEnd(st, limitTime)}
 	}
 	return action{turn: true}
+}
+
+// planned decides for a run of one tool: its call, then its end. Whatever became of the call, the run is complete: its
+// outcome stands in the result. Of the limits only that of time can be reached.
+func planned(st *events.State, lim events.Limits) action {
+	switch {
+	case st.Step == 0:
+		return action{call: true}
+	case st.Counters.After(st.Calls).Active >= lim.Time:
+		return action{end: limitEnd(st, limitTime)}
+	}
+	e := endOf(st, events.RunCompleted)
+	e.FinishReason = reasonStop
+	return action{end: e}
+}
+
+// plannedCalls are the calls of the one step of a run of one tool: the text of the arguments is that of the request.
+func plannedCalls(st *events.State) []events.CallPlanned {
+	return []events.CallPlanned{{ToolName: st.Options.ToolID, Args: string(st.Options.Args)}}
 }
 
 // limitsOf are the limits of a run: each is the agent's, which a request may only tighten, else the request's, else the
@@ -126,6 +149,7 @@ func commit(st *events.State, t turn, lim events.Limits) (step *events.StepFinis
 	}
 	total := st.Counters.Usage.Add(t.usage)
 	switch {
+	case st.OneTool(): // no model: its plan ends it
 	case st.Turns()+1 >= lim.Steps: // the question whether the message is an answer is none of the turns
 		step.Final = limitSteps
 	case total.TotalTokens >= lim.Tokens:

@@ -228,6 +228,9 @@ func (s *Service) advance(ctx context.Context, st *events.State, head events.Eve
 	if act.end != nil {
 		return s.end(ctx, st, head, *act.end)
 	}
+	if act.call {
+		return s.call(ctx, st, head, def, attempt)
+	}
 	switch openingOf(st, def) {
 	case opensByAsking:
 		return s.seekAnswers(ctx, st, head, def, attempt)

@@ -40,8 +40,8 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 		return s.refuse(ctx, d, in, req.RunID, refusal)
 	}
 	data := events.RunStarted{
-		RunID: req.RunID, RootRunID: req.RunID, AgentID: req.AgentID, Requester: in.Principal, RequesterID: senderOf(d.Event, in),
-		Path: []events.PathEntry{{AgentID: req.AgentID, RunID: req.RunID}}, InboxSeq: d.Event.Seq,
+		RunID: req.RunID, RootRunID: req.RunID, AgentID: agentOf(req), Requester: in.Principal, RequesterID: senderOf(d.Event, in),
+		Path: []events.PathEntry{{AgentID: agentOf(req), RunID: req.RunID}}, InboxSeq: d.Event.Seq,
 		RequestID: d.Event.ID, Request: req, Definitions: defs, Signed: signed(d),
 	}
 	place := s.ns.Start(req.RunID)
@@ -61,6 +61,14 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 		return nil
 	}
 	return s.exists(ctx, d, in, req)
+}
+
+// agentOf is the agent that a run names in its facts: the reserved one when it is of one tool.
+func agentOf(req events.RunRequested) string {
+	if req.ToolID != "" {
+		return events.TokenTool
+	}
+	return req.AgentID
 }
 
 // mayStart refuses a principal that is known to start nothing. The subject is what proves who asks; one that nobody has
@@ -102,17 +110,15 @@ func readRequest(e events.Event, in events.Inbox) (events.RunRequested, *events.
 		return req, bad("%v", err)
 	}
 	req.RunID = cmp.Or(req.RunID, e.ID)
-	switch {
-	case !events.ValidRunID(req.RunID):
+	if !events.ValidRunID(req.RunID) {
 		return req, bad("runId %q: use 1 to 64 letters, digits, hyphens and underscores", req.RunID)
-	case req.ToolID != "" || in.Agent == events.TokenTool:
-		return req, bad("runs of a single tool are not served here")
-	case req.AgentID == "":
-		return req, bad("agentId is missing")
-	case events.Token(req.AgentID) != in.Agent:
-		return req, bad("agentId is %q, the subject names %q", req.AgentID, in.Agent)
-	case len(req.Messages) == 0:
-		return req, bad("messages is empty: give a text or a list of messages")
+	}
+	check := checkAgentStart
+	if req.ToolID != "" || in.Agent == events.TokenTool {
+		check = checkToolStart
+	}
+	if refusal := check(req, in); refusal != nil {
+		return req, refusal
 	}
 	if c := bytes.TrimSpace(req.RequestContext); len(c) > 0 && c[0] != '{' && string(c) != "null" {
 		return req, bad("requestContext must be an object")
@@ -121,6 +127,24 @@ func readRequest(e events.Event, in events.Inbox) (events.RunRequested, *events.
 		req.RequestContext = nil
 	}
 	return req, checkMessages(req.Messages)
+}
+
+// checkAgentStart checks what a start of an agent must say.
+func checkAgentStart(req events.RunRequested, in events.Inbox) *events.Error {
+	bad := func(format string, args ...any) *events.Error {
+		return events.Errorf(events.CodeInvalidRequest, format, args...)
+	}
+	switch {
+	case req.AgentID == "":
+		return bad("agentId is missing")
+	case req.AgentID == events.TokenTool: // rules and lists would take its runs for those of single tools
+		return bad("agentId %q is reserved for runs of a single tool", req.AgentID)
+	case events.Token(req.AgentID) != in.Agent:
+		return bad("agentId is %q, the subject names %q", req.AgentID, in.Agent)
+	case len(req.Messages) == 0:
+		return bad("messages is empty: give a text or a list of messages")
+	}
+	return nil
 }
 
 func checkMessages(messages []events.Message) *events.Error {
@@ -139,6 +163,9 @@ func checkMessages(messages []events.Message) *events.Error {
 
 // pin finds the definitions that the run keeps for as long as it lasts.
 func (s *Service) pin(ctx context.Context, req events.RunRequested) (events.Definitions, *events.Error, error) {
+	if req.ToolID != "" {
+		return s.pinTool(ctx, req.ToolID)
+	}
 	raw, err := s.conn.Named(ctx, events.RegistryAgent, req.AgentID)
 	if errors.Is(err, jetstream.ErrNotFound) {
 		return events.Definitions{}, events.NotFound("agent", "agent %q is not known; apply a weir.yaml that defines it", req.AgentID), nil

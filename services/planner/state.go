@@ -86,7 +86,7 @@ func has(st *events.State, result events.Event) bool {
 	return true // a result of no call of the step is nobody's turn
 }
 
-// definition is an agent with its tools, as a run is pinned to them.
+// definition is an agent with its tools, as a run is pinned to them. That of a run of one tool has no agent.
 type definition struct {
 	agent events.AgentDef
 	tools map[string]events.Manifest // by key
@@ -111,8 +111,10 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 		return d, nil
 	}
 	d := &definition{tools: map[string]events.Manifest{}, secrets: map[string]*events.Secrets{}}
-	if err := s.read(ctx, pins.Agent, &d.agent); err != nil {
-		return nil, fmt.Errorf("agent %s: %w", st.AgentID, err)
+	if pins.Agent != "" {
+		if err := s.read(ctx, pins.Agent, &d.agent); err != nil {
+			return nil, fmt.Errorf("agent %s: %w", st.AgentID, err)
+		}
 	}
 	for key, digest := range pins.Tools {
 		var m events.Manifest
@@ -177,8 +179,9 @@ func (s *Service) finishStep(ctx context.Context, st *events.State, def *definit
 		s.showCall(ctx, def, c)
 	}
 	messageID := st.Messages[len(st.Messages)-1].ID
+	continued := st.Final == "" && st.CancelDue() == nil && !st.OneTool()
 	shown := func(c events.CallState) json.RawMessage { return def.hides(c.Planned.ToolName).Args(c.Args()) }
-	s.chunk(ctx, events.StepFinishChunk(st, messageID, reasonToolCalls, st.Final == "" && st.CancelDue() == nil, shown))
+	s.chunk(ctx, events.StepFinishChunk(st, messageID, reasonToolCalls, continued, shown))
 }
 
 // tellSuspended publishes suspended when every unfinished call is held: a result has just settled the last that was not.

@@ -123,6 +123,9 @@ func (n *narrator) start(raw []byte) {
 		Request: events.RunRequested{AgentID: "support"}, Definitions: events.Definitions{Agent: "sha256:0", Tools: map[string]string{}},
 	}
 	n.read(raw, &d.Request)
+	if d.Request.ToolID != "" { // in place of the agent
+		d.Request.AgentID, d.AgentID, d.Definitions.Agent = "", agentOf(d.Request), ""
+	}
 	st, err := events.NewState(n.event(events.DefaultNamespace.Start(storyRun), d))
 	if err != nil {
 		n.t.Fatal(err)
@@ -201,6 +204,15 @@ func (n *narrator) tell(s story.Story) string {
 		n.say("wait for %s", cmp.Or(strings.Join(n.st.Open(), " "), "nothing"))
 	case act.end != nil:
 		n.show("end", act.end)
+	case act.call:
+		n.say("call, without a model")
+		t := n.said(nil)
+		t.calls, t.model = plannedCalls(n.st), ""
+		step, end := commit(n.st, t, n.limits())
+		n.show("step", step)
+		if end != nil {
+			n.show("end", end)
+		}
 	case openingOf(n.st, &n.def) == opensByAsking:
 		n.say("ask whether %q answers what suspended tools of the thread wait for", saidIn(n.st))
 	case openingOf(n.st, &n.def) == opensByWaiting:

@@ -93,7 +93,7 @@ func (k known) has(r reference) bool {
 			return ok && err == nil
 		})
 	case events.RegistryAgent:
-		return slices.ContainsFunc(k.agents, func(id string) bool { return rule.Matches(r.name, id) })
+		return judge.IsAgent(r.name, k.agents)
 	default:
 		return slices.Contains(k.people, r.name)
 	}

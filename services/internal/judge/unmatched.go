@@ -25,6 +25,13 @@ func (p Pattern) String() string {
 	return fmt.Sprintf("rule %s of set %s: no %s matches %q", p.Rule, p.Set, p.Of, p.Text)
 }
 
+// IsAgent reports whether a pattern of a rule matches one of these agents, or the reserved one of runs of single tools,
+// which nobody registers.
+func IsAgent(pattern string, agents []string) bool {
+	return rule.Matches(pattern, events.TokenTool) ||
+		slices.ContainsFunc(agents, func(id string) bool { return rule.Matches(pattern, id) })
+}
+
 // Unmatched are the patterns of rules that match none of the registered tools or agents, in the order of the sets.
 func Unmatched(sets []events.RuleSet, tools []events.Manifest, agents []string) (list []Pattern) {
 	for _, set := range sets {
@@ -35,7 +42,7 @@ func Unmatched(sets []events.RuleSet, tools []events.Manifest, agents []string) 
 				}
 			}
 			for _, text := range r.Agents {
-				if !slices.ContainsFunc(agents, func(id string) bool { return rule.Matches(text, id) }) {
+				if !IsAgent(text, agents) {
 					list = append(list, Pattern{set.Name, r.Name, "agent", text})
 				}
 			}

@@ -67,7 +67,7 @@ func sometimes(t *testing.T, r jetstreamtest.Report) {
 		"answer:resume", "answer:expired", "ask:approval", "ask:suspended", "ask:in_doubt", "suspend:in_doubt",
 		"suspend:suspended", "result:ok", "result:declined", "result:expired", "result:cancelled", "result:responded",
 		"claim:again", "late", "refused", "vote", "answer:votes", "ask:escalated", "ask:deadline", "ask:reminded",
-		"answer:auto_resume", "run:resumed", "go:grant", "use",
+		"answer:auto_resume", "run:resumed", "go:grant", "use", "start:tool",
 	} {
 		if r[branch] == 0 {
 			t.Errorf("no seed reached %s", branch)
@@ -321,8 +321,17 @@ func (c *chaos) client() {
 	}
 }
 
+// begin asks for a run of the agent, or now and then for one of a single tool.
+func (c *chaos) begin(thread string) (string, error) {
+	if c.pick(6) == 0 {
+		tools := c.tools()
+		return c.w.TryCall(thread, tools[c.pick(len(tools))].Manifest().ID, RawJSON(`{"orderId":"42"}`))
+	}
+	return c.w.TrySay(thread, "refund order 42")
+}
+
 func (c *chaos) oneRun(thread string) {
-	run, err := c.w.TrySay(thread, "refund order 42")
+	run, err := c.begin(thread)
 	if err != nil {
 		return // the server was away: nothing was accepted
 	}

@@ -47,6 +47,15 @@ var plots = []plot{
 	{name: "grant", opts: twoTools, want: events.RunCompleted, drive: func(w *World) []string { return w.granted() }},
 	{name: "quorum", opts: fourEyes, want: events.RunCompleted, drive: func(w *World) []string { return []string{w.voted()} }},
 	{name: "repeat", opts: insistent, want: events.RunCompleted, drive: func(w *World) []string { return []string{w.escalated()} }},
+	{name: "one tool", opts: twoTools, want: events.RunCompleted, drive: func(w *World) []string {
+		run, err := w.TryCall("", "issue_refund", RawJSON(`{"orderId":"42"}`))
+		w.must(err)
+		call := events.CallID{Run: run, Step: 1, Index: 1}
+		ask := w.AwaitAsk(call, patience)
+		w.Decide("alice", events.DecisionRequested{Decision: events.Approve, ToolCallID: call.String(), Fingerprint: ask.Fingerprint})
+		w.endOrDoubt(run, call)
+		return []string{run}
+	}},
 	{name: "resume", opts: suspending, want: events.RunCompleted, drive: func(w *World) []string {
 		run := w.Request("refund order 42, over the limit")
 		call := events.CallID{Run: run, Step: 1, Index: 1}

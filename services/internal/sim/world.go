@@ -362,7 +362,15 @@ func (w *World) Request(prompt string) string {
 // RequestAs publishes a start for a principal.
 func (w *World) RequestAs(principal string, r events.RunRequested) {
 	w.T.Helper()
-	w.publish(w.Conn().Namespace().InStart(principal, r.AgentID), r.RunID, principal, r)
+	w.publish(w.startAt(principal, r), r.RunID, principal, r)
+}
+
+// startAt is the subject of a start: at its agent, or at the reserved one of runs of one tool.
+func (w *World) startAt(principal string, r events.RunRequested) string {
+	if r.ToolID != "" {
+		return w.Conn().Namespace().InStart(principal, events.TokenTool)
+	}
+	return w.Conn().Namespace().InStart(principal, r.AgentID)
 }
 
 // Decide publishes a decision of a principal.
@@ -408,6 +416,13 @@ func (w *World) TrySay(thread, prompt string) (string, error) {
 		AgentID: w.opts.Agent.ID, RunID: id, ThreadID: thread, Messages: events.Prompt{events.TextMessage(events.RoleUser, prompt)},
 	}
 	return id, w.tryPublish(w.Conn().Namespace().InStart("bob", r.AgentID), id, "bob", r)
+}
+
+// TryCall asks for a run of one tool, of a server that may be away.
+func (w *World) TryCall(thread, tool string, args json.RawMessage) (string, error) {
+	id := events.NewID(time.Now())
+	r := events.RunRequested{ToolID: tool, Args: args, RunID: id, ThreadID: thread}
+	return id, w.tryPublish(w.startAt("bob", r), id, "bob", r)
 }
 
 // TryDecide is Decide for a server that may be away.
