@@ -33,6 +33,11 @@ const (
 	CodeInternal          Code = "internal"
 	CodeUnavailable       Code = "unavailable"
 
+	// Codes of a call that was asked for directly and has brought no output.
+
+	CodeSuspended  Code = "suspended"
+	CodeToolFailed Code = "tool_failed"
+
 	// Codes of runs that ended as failed.
 
 	CodeModelFailed       Code = "model_failed"
@@ -50,7 +55,7 @@ const (
 var statuses = map[Code]int{
 	CodeInvalidRequest: 400, CodeUnauthenticated: 401, CodeForbidden: 403, CodeNotFound: 404, CodeAlreadyDecided: 409,
 	CodeAmbiguous: 409, CodeWrongKind: 409, CodeChanged: 409, CodeExpired: 409, CodeRunEnded: 409, CodeRunExists: 409,
-	CodeToolConflict: 409, CodeUnknownOutcome: 409, CodeTooLarge: 413, CodeInvalidData: 422, CodeInvalidDefinition: 422,
+	CodeToolConflict: 409, CodeUnknownOutcome: 409, CodeTooLarge: 413, CodeInvalidData: 422, CodeSuspended: 202, CodeToolFailed: 422, CodeInvalidDefinition: 422,
 	CodeToolNameCollision: 422, CodeRateLimited: 429, CodeInternal: 500, CodeModelFailed: 500, CodeUnavailable: 503,
 }
 

@@ -97,7 +97,14 @@ func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	subject := c.ns.InStart(c.cfg.Principal, req.Agent)
+	return c.startRun(ctx, req.Agent, data, chosen != "")
+}
+
+// startRun asks for a run at an agent, or at the reserved one of single tools. Chosen says that the caller has chosen the
+// run's id.
+func (c *Client) startRun(ctx context.Context, agent string, data events.RunRequested, chosen bool) (*Run, error) {
+	id := data.RunID
+	subject := c.ns.InStart(c.cfg.Principal, agent)
 	e, err := c.request(subject, id, data)
 	if err != nil {
 		return nil, err
@@ -105,7 +112,7 @@ func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
 	if err := c.refusals.listen(ctx, c.conn, c.cfg.Principal); err != nil {
 		return nil, err
 	}
-	run := &Run{ID: id, client: c, requestID: e.ID, request: data, chosen: chosen != ""}
+	run := &Run{ID: id, client: c, requestID: e.ID, request: data, chosen: chosen}
 	if c.cfg.LiveOnly { // before the request is made, so that nothing of the run is missed
 		if err := run.record(ctx); err != nil {
 			return nil, err
