@@ -128,7 +128,7 @@ type RuleSet struct {
 type Rule struct {
 	Name         string     `json:"name"`
 	Tools        []string   `json:"tools,omitempty"`  // globs over tool ids; empty: all
-	Agents       []string   `json:"agents,omitempty"` // globs over agent ids; empty: all
+	Agents       []string   `json:"agents,omitempty"` // globs over agent ids, =tool for calls without one; empty: all
 	When         string     `json:"when,omitempty"`   // CEL; empty: always
 	Action       RuleAction `json:"action"`
 	Reason       string     `json:"reason,omitempty"`

@@ -152,27 +152,32 @@ func (c *Client) Execute(ctx context.Context, req ToolRequest) (*ToolOutput, err
 }
 
 // ToolOutput waits for the output of a call that was asked for by [Client.Execute], by whomever, and answers as that. It
-// starts nothing. Wait bounds it as in [ToolRequest].
-func (c *Client) ToolOutput(ctx context.Context, run string, wait time.Duration) (*ToolOutput, error) {
+// starts nothing. Of the request only RunID counts, Wait, and Tool, when it is given: the run must be of that tool.
+func (c *Client) ToolOutput(ctx context.Context, req ToolRequest) (*ToolOutput, error) {
 	if err := c.needsLog("the output of a run"); err != nil {
 		return nil, err
 	}
-	st, head, err := c.conn.RunState(ctx, run)
-	switch {
-	case errors.Is(err, jetstream.ErrNotFound):
-		return nil, noRun(run)
-	case err != nil:
+	st, head, err := c.conn.RunState(ctx, req.RunID)
+	if errors.Is(err, jetstream.ErrNotFound) {
+		return nil, noRun(req.RunID)
+	}
+	if err != nil {
 		return nil, busError(err)
+	}
+	tool := st.Options.ToolID
+	switch {
 	case !st.OneTool():
-		return nil, invalid("run %s is of the agent %s, and not of one tool", run, st.AgentID)
+		return nil, invalid("run %s is of the agent %s, and not of one tool", req.RunID, st.AgentID)
+	case req.Tool != "" && req.Tool != tool:
+		return nil, invalid("run %s is of the tool %s, and not of %s", req.RunID, tool, req.Tool)
 	case st.Ended == "":
-		return c.Run(run).toolOutput(ctx, st.Options.ToolID, wait)
+		return c.Run(req.RunID).toolOutput(ctx, tool, req.Wait)
 	}
 	end, err := events.Data[events.RunEnded](head)
 	if err != nil {
 		return nil, err
 	}
-	return c.endedCall(ctx, end, st.Options.ToolID)
+	return c.endedCall(ctx, end, tool)
 }
 
 // toolOutput waits for the run of one tool.

@@ -123,7 +123,7 @@ func TestB1_17_HeldToolIsHeldAndYieldsItsOutputLater(t *testing.T) {
 	if again := suspended(t, err); again.ToolCallID != s.ToolCallID {
 		t.Errorf("again: %+v", again)
 	}
-	_, err = newClient(t, conn, "carol").ToolOutput(t.Context(), s.RunID, 0)
+	_, err = newClient(t, conn, "carol").ToolOutput(t.Context(), client.ToolRequest{RunID: s.RunID})
 	suspended(t, err)
 	if _, err := c.Approve(t.Context(), s.ToolCallID, nil); err != nil {
 		t.Fatal(err)
@@ -133,11 +133,13 @@ func TestB1_17_HeldToolIsHeldAndYieldsItsOutputLater(t *testing.T) {
 		if err != nil || string(out.Result) != `{"refundId":"rf-88","amount":612.5}` || out.RunID != s.RunID {
 			t.Errorf("output = %+v, %v", out, err)
 		}
-		out, err = newClient(t, conn, "carol").ToolOutput(t.Context(), s.RunID, 0)
+		out, err = newClient(t, conn, "carol").ToolOutput(t.Context(), client.ToolRequest{RunID: s.RunID})
 		if err != nil || string(out.Result) != `{"refundId":"rf-88","amount":612.5}` {
 			t.Errorf("output = %+v, %v", out, err)
 		}
 	}
+	_, err = c.ToolOutput(t.Context(), client.ToolRequest{Tool: "lookup_order", RunID: s.RunID})
+	wantCode(t, err, events.CodeInvalidRequest)
 	req.Args = json.RawMessage(`{"orderId":"7","amount":1}`)
 	_, err = c.Execute(t.Context(), req)
 	wantCode(t, err, events.CodeRunExists)
@@ -161,7 +163,7 @@ func TestB1_17_SuspendedToolAsks(t *testing.T) {
 	if _, err := c.Resume(t.Context(), s.RunID, json.RawMessage(`{"name":"Rome"}`), &client.DecisionOptions{Fingerprint: s.Asks[0].Ask.Fingerprint}); err != nil {
 		t.Fatal(err)
 	}
-	out, err := c.ToolOutput(t.Context(), s.RunID, 0)
+	out, err := c.ToolOutput(t.Context(), client.ToolRequest{RunID: s.RunID})
 	if err != nil || string(out.Result) != `{"name":"Rome"}` {
 		t.Errorf("output = %+v, %v", out, err)
 	}
@@ -184,7 +186,7 @@ func TestB1_17_CallsThatDoNotRun(t *testing.T) {
 	if _, err := c.Decline(t.Context(), s.ToolCallID, "not today", nil); err != nil {
 		t.Fatal(err)
 	}
-	_, err := c.ToolOutput(t.Context(), s.RunID, 0)
+	_, err := c.ToolOutput(t.Context(), client.ToolRequest{RunID: s.RunID})
 	f := failed(t, err)
 	if f.Outcome != events.OutcomeDeclined || f.Started || f.Reason != "not today" || !strings.Contains(f.Error(), "not today") {
 		t.Errorf("failed = %+v", f)
@@ -197,7 +199,7 @@ func TestB1_17_CallsThatDoNotRun(t *testing.T) {
 	if _, err := c.Cancel(t.Context(), s.RunID, "enough"); err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.ToolOutput(t.Context(), s.RunID, 0)
+	_, err = c.ToolOutput(t.Context(), client.ToolRequest{RunID: s.RunID})
 	if f := failed(t, err); f.Outcome != events.OutcomeCancelled || f.Started {
 		t.Errorf("failed = %+v", f)
 	}
@@ -205,7 +207,7 @@ func TestB1_17_CallsThatDoNotRun(t *testing.T) {
 	if _, err := c.Respond(t.Context(), s.ToolCallID, json.RawMessage(`{"orderId":"7","amount":0}`), nil); err != nil {
 		t.Fatal(err)
 	}
-	out, err := c.ToolOutput(t.Context(), s.RunID, 0)
+	out, err := c.ToolOutput(t.Context(), client.ToolRequest{RunID: s.RunID})
 	if err != nil || out.Outcome != events.OutcomeResponded || string(out.Result) != `{"orderId":"7","amount":0}` {
 		t.Errorf("output = %+v, %v", out, err)
 	}
@@ -228,15 +230,15 @@ func TestB1_17_RefusedRequests(t *testing.T) {
 		_, err = c.Execute(t.Context(), req)
 		wantCode(t, err, events.CodeInvalidRequest)
 	}
-	_, err = c.ToolOutput(t.Context(), "r9", 0)
+	_, err = c.ToolOutput(t.Context(), client.ToolRequest{RunID: "r9"})
 	wantCode(t, err, events.CodeNotFound)
 	out, err := c.Generate(t.Context(), client.Request{Agent: "clerk", Prompt: "hello"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.ToolOutput(t.Context(), out.RunID, 0)
+	_, err = c.ToolOutput(t.Context(), client.ToolRequest{RunID: out.RunID})
 	wantCode(t, err, events.CodeInvalidRequest)
-	_, err = clientWith(t, conn, client.Config{Principal: "bob", LiveOnly: true}).ToolOutput(t.Context(), "r9", 0)
+	_, err = clientWith(t, conn, client.Config{Principal: "bob", LiveOnly: true}).ToolOutput(t.Context(), client.ToolRequest{RunID: "r9"})
 	wantCode(t, err, events.CodeForbidden)
 }
 
@@ -267,6 +269,9 @@ func TestB1_15_ToolsByIDAndKey(t *testing.T) {
 	apply(t, conn, &agent.Agent{ID: "billing", Model: "scripted/clerk", ToolIDs: map[string]string{"refund": "issue_refund", "find": "lookup_order"}})
 	apply(t, conn, &agent.Agent{ID: "search", Model: "scripted/clerk", ToolIDs: map[string]string{"find": "ask_city", "ask_city": "lookup_order"}})
 	c := newClient(t, conn, "bob")
+	if _, err := c.Execute(t.Context(), client.ToolRequest{Tool: "lookup_order", Args: json.RawMessage(`{"orderId":"1"}`)}); err != nil {
+		t.Fatal(err) // what hosts it has said so before
+	}
 	all, err := c.Tools(t.Context())
 	if err != nil {
 		t.Fatal(err)
