@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/egress/egresstest"
 	"github.com/weirkeeper/weir/services/toolexecutor/tooltest"
 )
 
@@ -351,11 +352,38 @@ func TestHTTPNothingInside(t *testing.T) {
 			t.Errorf("%s was reached", host)
 		}
 	}
-	// A name with the right port that leads inside is refused when it is resolved.
-	def := httpDef(s, "/")
-	def.URL, def.Allow = "http://localhost/", nil
-	if got := attempt(t, httpTest(t, def), `{}`); got.Error == nil || got.Error.Name != "AddressDenied" {
-		t.Errorf("attempt = %+v, want AddressDenied", got)
+}
+
+// TestB15_18_B15_19HTTPToolsReachNothingInside makes tools of URLs that lead inside, and tools that are redirected there: no
+// connection arrives.
+func TestB15_18_B15_19HTTPToolsReachNothingInside(t *testing.T) {
+	t.Parallel()
+	n := egresstest.New(t, func(http.ResponseWriter, *http.Request) {})
+	reach := func(url string) {
+		t.Helper()
+		def := HTTPDef{
+			Manifest: events.Manifest{ID: "web", Description: "Read", InputSchema: json.RawMessage(`{"type":"object"}`), Effect: events.ReadOnly},
+			Method:   http.MethodGet, URL: url,
+		}
+		tool := &httpTool{outside: newOutside(def.Manifest, SourceHTTP, nil), def: def}
+		if tool.prepare() != nil {
+			return // refused before there was a tool
+		}
+		tool.guard = tool.guard.Over(n.Net())
+		tool.transport = tool.guard.Transport()
+		defer tool.transport.CloseIdleConnections()
+		if got := attempt(t, tool, `{}`); got.Error == nil {
+			t.Errorf("%s was reached", url)
+		}
+		if n.Inside() != 0 {
+			t.Fatalf("%s: a connection arrived inside", url)
+		}
+	}
+	for i, url := range egresstest.Forbidden() {
+		reach(url)
+		if i%7 == 0 && strings.Contains(url, "://") {
+			reach(n.Redirect(url, 1+i%5))
+		}
 	}
 }
 

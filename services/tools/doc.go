@@ -28,4 +28,10 @@
 // The list belongs to the conversation: to the run's thread and the resource that owns it. Runs, sub-agents and workers
 // may change it at once; each change is there, once, also when a worker dies in the middle. Runs without a thread and a
 // resource have no list, and the tools say so.
+//
+// # The web
+//
+// [WebFetch] fetches a page by its URL. Nothing inside private networks is reached, whatever the URL, its redirects or
+// name servers say. What it gives to a model was written by others: rules, not instructions, decide what such an agent
+// may do.
 package tools

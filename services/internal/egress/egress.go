@@ -11,6 +11,7 @@
 //   - A name is resolved once, by Go's resolver (that of the C library takes 127.1 and 0x7f000001 for addresses), every
 //     address is checked, and a checked address is dialled, so that a second answer of a name server changes nothing.
 //     The address of the socket is checked once more before it connects.
+//   - localhost and names below it are denied by name, whatever their addresses.
 //   - What an operator allows comes before what is denied; everything else that is not plainly public is denied.
 package egress
 
@@ -23,6 +24,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -70,6 +72,15 @@ type Guard struct {
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
+
+// Net is what a guard looks names up and connects with.
+type Net struct {
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Over makes a guard of the same entries over another network. It is for tests.
+func (g *Guard) Over(n Net) *Guard { return &Guard{allow: g.allow, lookup: n.Lookup, dial: n.Dial} }
 
 const dialTimeout = 10 * time.Second
 
@@ -151,7 +162,10 @@ func (g *Guard) target(host, port string) (destination, error) {
 	for _, e := range g.allow {
 		d.allowed = d.allowed || e.host == d.host && e.port(d.port)
 	}
-	if d.allowed || g.usualPort(d.port) {
+	switch {
+	case !d.allowed && local(d.host) && !g.allowsLoopback(d.port):
+		return d, fmt.Errorf("%w: %q is this machine", ErrDenied, host)
+	case d.allowed, g.usualPort(d.port):
 		return d, nil
 	}
 	for _, e := range g.allow { // its address may be allowed with this port
@@ -160,6 +174,16 @@ func (g *Guard) target(host, port string) (destination, error) {
 		}
 	}
 	return d, portError(d.port)
+}
+
+// local reports whether a name is reserved for the own machine, whatever a name server says.
+func local(host string) bool { return host == "localhost" || strings.HasSuffix(host, ".localhost") }
+
+// allowsLoopback reports whether an address of the own machine is allowed, so that its name may be looked up.
+func (g *Guard) allowsLoopback(port uint16) bool {
+	return slices.ContainsFunc(g.allow, func(e Entry) bool {
+		return e.covers(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port) || e.covers(netip.IPv6Loopback(), port)
+	})
 }
 
 func (g *Guard) usualPort(port uint16) bool { return port == 80 || port == 443 }

@@ -29,7 +29,7 @@ var ours = map[string][]string{
 
 	"services/agent":           {"events"},
 	"services/agent/agenttest": {"events", "services/agent"},
-	"services/tools":           {"events", "services/agent"},
+	"services/tools":           {"events", "services/agent", "services/internal/egress"}, // models say what is fetched
 	"services/models": {
 		"services/agent", "services/models/anthropic", "services/models/google", "services/models/openai",
 		"services/models/scripted",
@@ -79,14 +79,16 @@ var ours = map[string][]string{
 	"services/internal/story":     {},
 	"services/internal/telemetry": {},
 
+	"services/internal/egress/egresstest": {"services/internal/egress"},
+
 	"services/cmd/weir": {everything},
 }
 
 // testkits are packages for tests that are not test files. Only they may import each other and what is meant for
 // tests; the product never links them.
 var testkits = []string{
-	"jetstream/jetstreamtest", "services/agent/agenttest", "services/internal/sim", "services/internal/story",
-	"services/models/modeltest", "services/toolexecutor/tooltest",
+	"jetstream/jetstreamtest", "services/agent/agenttest", "services/internal/egress/egresstest", "services/internal/sim",
+	"services/internal/story", "services/models/modeltest", "services/toolexecutor/tooltest",
 }
 
 // owners says who may import what from outside: module or package prefix → packages, or single files, of ours. The
@@ -122,6 +124,8 @@ var owners = map[string][]string{
 	"golang.org/x/oauth2":                    {"services/gateway/auth.go"},
 	"go.opentelemetry.io":                    {"services/internal/telemetry"},
 	"github.com/prometheus":                  {"services/internal/telemetry"},
+
+	"golang.org/x/text/encoding/htmlindex": {"services/tools"}, // charsets of web pages
 
 	"github.com/google/go-cmp":          testkits,
 	"pgregory.net/rapid":                testkits,

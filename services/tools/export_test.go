@@ -1,0 +1,4 @@
+package tools
+
+// NewWebFetch makes a web_fetch over another network.
+var NewWebFetch = newWebFetch
