@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/agent/agenttest"
 	"github.com/weirkeeper/weir/services/internal/sim"
 	"github.com/weirkeeper/weir/services/tools"
@@ -65,8 +66,11 @@ func TestB15_4OutsideAnAgent(t *testing.T) {
 		`{"question":"Which?",` + colours + `}`: `{"content":"[Question for user]: Which?\nOptions: red, blue\n` +
 			`Selection mode: single_select","isError":false}`,
 	} {
-		if got := outcome(agenttest.Run(t, tools.AskUser, args, nil)); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
+		for _, by := range []string{"", events.TokenTool} {
+			o := &agenttest.RunOptions{Call: agent.CallInfo{AgentID: by}}
+			if got := outcome(agenttest.Run(t, tools.AskUser, args, o)); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
 		}
 	}
 }

@@ -7,7 +7,11 @@
 //	}
 //
 // [Builtins] gives all of them at once. They are tools like any other: operators' rules hold or block them (builtin:*
-// names all of them), and an executor hosts them.
+// names all of them), and an executor hosts them. In weir.yaml an agent names them by their ids, and executors that are
+// started from that file host them in the default pool:
+//
+//	agents:
+//	  helper: {model: openai/gpt-5, tools: {ask: ask_user, fetch: web_fetch}}
 //
 // # Asking people
 //

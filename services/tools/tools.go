@@ -48,7 +48,10 @@ type answer struct {
 	IsError bool   `json:"isError"`
 }
 
-// outsideAgent reports whether a call was made by no agent, so that nobody goes on when people have answered.
-func outsideAgent(call *agent.Call) bool { return call.AgentID() == "" }
+// outsideAgent reports whether a call was made by no agent, so that nobody goes on when people have answered: the tool was
+// executed by itself.
+func outsideAgent(call *agent.Call) bool {
+	return call.AgentID() == "" || call.AgentID() == events.TokenTool
+}
 
 func schema(text string) json.RawMessage { return json.RawMessage(text) }

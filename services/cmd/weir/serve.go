@@ -36,7 +36,8 @@ with weir stream provision.
 
 planner        asks the models, which weir.yaml or the environment name
 approval       the gate: decides which calls run, wait or end; needs a key, see weir keys new
-tool-executor  runs released calls of the exec and http tools in weir.yaml; needs the public keys of all gates`,
+tool-executor  runs released calls of the exec and http tools in weir.yaml, and of the built-in tools that its agents
+               name; needs the public keys of all gates`,
 		Example: `  weir serve planner
   weir serve approval --gate-key gate.nk
   weir serve tool-executor -f weir.yaml --pool billing --gate-public-key U…`,

@@ -14,6 +14,7 @@ import (
 	"github.com/weirkeeper/weir/services/internal/config"
 	"github.com/weirkeeper/weir/services/models"
 	"github.com/weirkeeper/weir/services/toolexecutor"
+	"github.com/weirkeeper/weir/services/tools"
 )
 
 // defaultFile is read when it is there and no other file is named.
@@ -95,20 +96,25 @@ func builtinModel(lookup config.Lookup) (string, error) {
 	return keyedModel, nil
 }
 
-// toolsIn makes the tools of a file that this process can host: programs and requests.
+// toolsIn makes the tools of a file that this process can host: programs, requests, and the built-in tools that its agents
+// name.
 func toolsIn(file *config.File) ([]agent.Tool, error) {
 	if file == nil {
 		return nil, nil
 	}
-	var tools []agent.Tool
+	var hosted []agent.Tool
 	for _, def := range file.Tools {
 		tool, err := toolOf(file, def)
 		if err != nil {
 			return nil, err
 		}
-		tools = append(tools, tool)
+		hosted = append(hosted, tool)
 	}
-	return tools, nil
+	builtins := tools.Builtins()
+	for _, id := range file.Builtins {
+		hosted = append(hosted, builtins[id])
+	}
+	return hosted, nil
 }
 
 func toolOf(file *config.File, def config.ToolDef) (agent.Tool, error) {

@@ -165,7 +165,10 @@ type schemaOf struct {
 // schemasOf are the schemas that a tool has, that of its input first.
 func schemasOf(m events.Manifest) (list []schemaOf) {
 	for _, s := range []schemaOf{
-		{"input", m.InputSchema}, {"output", m.OutputSchema}, {"suspend", m.SuspendSchema}, {"resume", m.ResumeSchema},
+		{"input", m.InputSchema},
+		{"output", m.OutputSchema},
+		{"suspend", m.SuspendSchema},
+		{"resume", m.ResumeSchema},
 		{"context", m.RequestContextSchema},
 	} {
 		if len(s.raw) > 0 && string(s.raw) != "null" {

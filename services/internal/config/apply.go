@@ -59,6 +59,7 @@ type ApplyOptions struct {
 type definition struct {
 	kind, id string
 	body     []byte
+	builtin  bool // a tool that its hosts register; what they have registered stays
 }
 
 // Apply writes the definitions of a file to the registry: rules first, because a stricter one must not come late, then
@@ -124,7 +125,7 @@ func (f *File) definitions() (defs []definition, err error) {
 		if bad != nil && err == nil {
 			err = fmt.Errorf("encode %s %s: %w", kind, id, bad)
 		}
-		defs = append(defs, definition{kind, id, body})
+		defs = append(defs, definition{kind: kind, id: id, body: body})
 	}
 	for _, set := range f.Rules {
 		add(events.RegistryRule, set.Name, set)
@@ -138,6 +139,10 @@ func (f *File) definitions() (defs []definition, err error) {
 	for _, t := range f.Tools {
 		add(events.RegistryTool, t.Manifest.ID, t.Manifest)
 	}
+	for _, m := range f.builtins() {
+		add(events.RegistryTool, m.ID, m)
+		defs[len(defs)-1].builtin = true
+	}
 	for _, a := range f.Agents {
 		add(events.RegistryAgent, a.ID, a)
 	}
@@ -148,7 +153,7 @@ func (f *File) definitions() (defs []definition, err error) {
 // released for one would be run by the other.
 func (d definition) conflict(there map[string][]byte) error {
 	old := there[events.Token(d.id)]
-	if d.kind != events.RegistryTool || old == nil {
+	if d.kind != events.RegistryTool || d.builtin || old == nil {
 		return nil
 	}
 	var was, is events.Manifest
@@ -168,6 +173,10 @@ func (d definition) conflict(there map[string][]byte) error {
 // apply stores one definition.
 func (d definition) apply(ctx context.Context, store Store, there map[string][]byte) (Applied, error) {
 	a := Applied{Kind: d.kind, ID: d.id, Change: Created}
+	if old, ok := there[events.Token(d.id)]; ok && d.builtin {
+		a.Digest, a.Change = events.Digest(old), Unchanged
+		return a, nil
+	}
 	var err error
 	if a.Digest, err = store.PutDef(ctx, d.body); err != nil {
 		return a, fmt.Errorf("apply %s %s: %w", d.kind, d.id, err)

@@ -151,6 +151,9 @@ func (f *File) Definitions() judge.Definitions {
 	for _, t := range f.Tools {
 		d.Tools[t.Manifest.ID] = t.Manifest
 	}
+	for _, m := range f.builtins() {
+		d.Tools[m.ID] = m
+	}
 	for _, a := range f.Agents {
 		d.Agents[a.ID] = a
 	}

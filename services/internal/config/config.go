@@ -41,6 +41,7 @@ type File struct {
 	Models     []Model
 	Agents     []events.AgentDef
 	Tools      []ToolDef
+	Builtins   []string // ids of the built-in tools that agents name and Tools does not define, sorted
 	Rules      []events.RuleSet
 	Principals []events.PrincipalDef
 
@@ -98,6 +99,7 @@ func Parse(name string, data []byte, lookup Lookup) (*File, error) {
 	models := root.readModels(f)
 	root.readTools(f)
 	root.readAgents(f, models)
+	f.addBuiltins()
 	root.readPrincipals(f)
 	root.readRules(f)
 	if len(r.problems) > 0 {

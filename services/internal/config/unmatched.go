@@ -19,6 +19,7 @@ type known struct {
 	agents  []string
 	people  []string
 	aliases map[string]string // key of an agent → what it stands for there
+	hint    func(tool string) string
 }
 
 // inFile is what a file itself defines.
@@ -27,14 +28,19 @@ func (f *File) inFile() known {
 	k.where = "in this file"
 	for _, a := range f.Agents {
 		for _, id := range a.Tools {
-			k.hosted = append(k.hosted, rule.Tool{ID: id, Kind: "go"})
+			if !slices.Contains(f.Builtins, id) {
+				k.hosted = append(k.hosted, rule.Tool{ID: id, Kind: "go"})
+			}
 		}
 	}
 	return k
 }
 
 func (f *File) defined() known {
-	k := known{aliases: map[string]string{}}
+	k := known{aliases: map[string]string{}, hint: f.needsPool}
+	for _, m := range f.builtins() {
+		k.tools = append(k.tools, judge.Identity(m))
+	}
 	for _, t := range f.Tools {
 		k.tools = append(k.tools, judge.Identity(t.Manifest))
 	}
@@ -130,8 +136,8 @@ func (k known) tell(r reference) string {
 		ids = append(ids, t.ID)
 	}
 	if !r.pattern {
-		ids = ids[:len(k.tools)] // the others are this one and its neighbours
-		return fmt.Sprintf("the tool %q is not %s; a worker must host it%s", r.name, k.where, suggest(r.name, ids))
+		ids = append(ids[:len(k.tools)], builtinIDs()...) // the others are this one and its neighbours
+		return fmt.Sprintf("the tool %q is not %s; a worker must host it%s%s", r.name, k.where, k.hint(r.name), suggest(r.name, ids))
 	}
 	if alias := k.aliases[r.name]; alias != "" {
 		return fmt.Sprintf("%q matches no tool %s: rules name ids, and %s", r.name, k.where, alias)

@@ -66,7 +66,7 @@ var ours = map[string][]string{
 	"services/internal/acceptance": {},
 	"services/internal/config": {
 		"events", "services/agent", "services/internal/egress", "services/internal/jq", "services/internal/judge",
-		"services/internal/rule", "services/models",
+		"services/internal/rule", "services/models", "services/tools",
 	},
 	"services/internal/egress":    {},
 	"services/internal/imports":   {},
