@@ -359,3 +359,17 @@ func TestCompareCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestB1_17_KeyOfARunOfOneTool: its snapshot stands under the reserved token, which no agent's id gives, and is listed by it.
+func TestB1_17_KeyOfARunOfOneTool(t *testing.T) {
+	t.Parallel()
+	if key := SuspendedKey(TokenTool, "u", "t", "r", "r"); key != "=tool.u.t.r.r" {
+		t.Errorf("key = %s", key)
+	}
+	if filter := SuspendedFilter(TokenTool, "", ""); filter != "=tool.*.*.*.*" {
+		t.Errorf("filter = %s", filter)
+	}
+	if key := SuspendedKey(TokenAuto, "u", "t", "r", "r"); key != Token(TokenAuto)+".u.t.r.r" {
+		t.Errorf("key = %s", key)
+	}
+}

@@ -53,6 +53,7 @@ func TestAgentIssues(t *testing.T) {
 		"tools.bad: tool bad: description":   func(a *Agent) { a.Tools["bad"] = NewTool("bad", "", echo, nil) },
 		"tools.echo: is a key of toolIds":    func(a *Agent) { a.ToolIDs = map[string]string{"echo": "x"} },
 		"another tool of this agent has":     func(a *Agent) { a.Tools["b"] = NewTool("echo", "another", echo, nil) },
+		"id: is reserved":                    func(a *Agent) { a.ID = "=tool" },
 		"agents.s: has no agent":             func(a *Agent) { a.Agents = map[string]*Agent{"s": nil} },
 		"toolIds.x: id is required":          func(a *Agent) { a.ToolIDs = map[string]string{"x": ""} },
 		"workflows.x: id is required":        func(a *Agent) { a.Workflows = map[string]string{"x": " "} },

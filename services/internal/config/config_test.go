@@ -234,6 +234,24 @@ weir.yaml:9:100: rules.s[1].approvers[0]: there is no principal "alice" in this 
 	}
 }
 
+// TestB1_17_RulesForCallsWithoutAnAgent: rules may name the reserved agent of direct calls, and no agent may.
+func TestB1_17_RulesForCallsWithoutAnAgent(t *testing.T) {
+	t.Parallel()
+	f, problems := parse(t, `
+tools:
+  look: {description: x, http: {url: "https://example.com"}}
+rules:
+  s: [{name: r, tools: [look], agents: ["=tool"], action: ask}]
+`)
+	if problems != nil || len(f.Warnings) > 0 {
+		t.Error(problems, f.Warnings)
+	}
+	_, problems = parse(t, `agents: {"=tool": {model: scripted/support}}`)
+	if len(problems) != 1 || !strings.Contains(problems[0].Message, "reserved") {
+		t.Errorf("problems = %v", problems)
+	}
+}
+
 // TestProblemsAreCoded: what the command line and HTTP answer.
 func TestProblemsAreCoded(t *testing.T) {
 	t.Parallel()
