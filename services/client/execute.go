@@ -55,16 +55,16 @@ type ToolOutput struct {
 	Result json.RawMessage `json:"result"`
 }
 
-// Suspended is the error of a call that has not run, or not to its end: it waits for people, and gives its output later,
+// SuspendedError is the error of a call that has not run, or not to its end: it waits for people, and gives its output later,
 // by the id of its run. Its JSON is the answer that callers get in place of an output.
-type Suspended struct {
+type SuspendedError struct {
 	RunID      string
 	ToolCallID string
 	Tool       string
 	Asks       []events.AskPayload // what waits; empty when the call was only not waited for any longer
 }
 
-func (s *Suspended) Error() string {
+func (s *SuspendedError) Error() string {
 	if len(s.Asks) == 0 {
 		return s.Tool + " has not finished yet"
 	}
@@ -72,7 +72,7 @@ func (s *Suspended) Error() string {
 }
 
 // MarshalJSON has error: true, so that nobody takes it for an output.
-func (s *Suspended) MarshalJSON() ([]byte, error) {
+func (s *SuspendedError) MarshalJSON() ([]byte, error) {
 	asks := s.Asks
 	if asks == nil {
 		asks = []events.AskPayload{}
@@ -88,9 +88,9 @@ func (s *Suspended) MarshalJSON() ([]byte, error) {
 	}{true, events.CodeSuspended, s.Error(), s.RunID, s.ToolCallID, StatusSuspended, asks})
 }
 
-// ToolFailed is the error of a call that ended without an output: its tool failed, or somebody or something kept it from
+// ToolFailedError is the error of a call that ended without an output: its tool failed, or somebody or something kept it from
 // running. It is an *events.Error of code tool_failed too.
-type ToolFailed struct {
+type ToolFailedError struct {
 	RunID      string
 	ToolCallID string
 	Tool       string
@@ -100,7 +100,7 @@ type ToolFailed struct {
 	Reason     string            // of who declined, blocked or cancelled
 }
 
-func (f *ToolFailed) Error() string {
+func (f *ToolFailedError) Error() string {
 	switch {
 	case f.Cause != nil && f.Cause.Message != "":
 		return f.Cause.Message
@@ -111,12 +111,12 @@ func (f *ToolFailed) Error() string {
 }
 
 // Unwrap gives the error its code.
-func (f *ToolFailed) Unwrap() error {
+func (f *ToolFailedError) Unwrap() error {
 	return &events.Error{Code: events.CodeToolFailed, Message: f.Error(), RunID: f.RunID}
 }
 
 // MarshalJSON is an error as callers get it, with what became of the call.
-func (f *ToolFailed) MarshalJSON() ([]byte, error) {
+func (f *ToolFailedError) MarshalJSON() ([]byte, error) {
 	return events.Marshal(struct {
 		Code       events.Code    `json:"code"`
 		Error      string         `json:"error"`
@@ -129,9 +129,9 @@ func (f *ToolFailed) MarshalJSON() ([]byte, error) {
 }
 
 // Execute calls one tool, without an agent, and waits for its output. The call goes the way of any other: it is validated,
-// judged by the rules, and held when they say so. Then, or when the tool suspends itself, the error is a [*Suspended];
+// judged by the rules, and held when they say so. Then, or when the tool suspends itself, the error is a [*SuspendedError];
 // the same request with its run id, or [Client.ToolOutput], waits again and gives the output once there is one. A call that
-// ended without an output gives a [*ToolFailed].
+// ended without an output gives a [*ToolFailedError].
 //
 // A run id counts for as long as the log remembers it, a day by default.
 func (c *Client) Execute(ctx context.Context, req ToolRequest) (*ToolOutput, error) {
@@ -192,11 +192,11 @@ func (r *Run) toolOutput(ctx context.Context, tool string, wait time.Duration) (
 	out, err := r.Wait(waiting)
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil && !refused(err):
-		return nil, &Suspended{RunID: r.ID, ToolCallID: call.String(), Tool: tool}
+		return nil, &SuspendedError{RunID: r.ID, ToolCallID: call.String(), Tool: tool}
 	case err != nil:
 		return nil, err
 	case out.FinishReason == FinishSuspended:
-		return nil, &Suspended{RunID: r.ID, ToolCallID: call.String(), Tool: tool, Asks: out.Asks}
+		return nil, &SuspendedError{RunID: r.ID, ToolCallID: call.String(), Tool: tool, Asks: out.Asks}
 	}
 	if r.client.reads() { // what is shown may leave out what is secret
 		d, err := r.client.resultOf(ctx, call)
@@ -232,8 +232,8 @@ func (c *Client) endedCall(ctx context.Context, end events.RunEnded, tool string
 }
 
 // notMade is a call that was cancelled before it was one.
-func notMade(run, tool string) *ToolFailed {
-	return &ToolFailed{RunID: run, ToolCallID: events.CallID{Run: run, Step: 1, Index: 1}.String(), Tool: tool, Outcome: events.OutcomeCancelled}
+func notMade(run, tool string) *ToolFailedError {
+	return &ToolFailedError{RunID: run, ToolCallID: events.CallID{Run: run, Step: 1, Index: 1}.String(), Tool: tool, Outcome: events.OutcomeCancelled}
 }
 
 // resultOf is the result of a call as the log has it, nil when there is none (any more) or the user may not read it.
@@ -272,8 +272,8 @@ func outputOf(d events.CallFinished, tool string) (*ToolOutput, error) {
 	return &ToolOutput{RunID: d.RunID, ToolCallID: d.ToolCallID, Outcome: d.Outcome, Result: result}, nil
 }
 
-func failedCall(d events.CallFinished, tool string) *ToolFailed {
-	return &ToolFailed{
+func failedCall(d events.CallFinished, tool string) *ToolFailedError {
+	return &ToolFailedError{
 		RunID: d.RunID, ToolCallID: d.ToolCallID, Tool: tool, Outcome: d.Outcome, Started: d.Started, Cause: d.Error, Reason: d.Reason,
 	}
 }

@@ -16,9 +16,9 @@ import (
 )
 
 // suspended is what a call is answered with that waits.
-func suspended(t *testing.T, err error) *client.Suspended {
+func suspended(t *testing.T, err error) *client.SuspendedError {
 	t.Helper()
-	s, ok := errors.AsType[*client.Suspended](err)
+	s, ok := errors.AsType[*client.SuspendedError](err)
 	if !ok {
 		t.Fatalf("error = %v, want a suspended call", err)
 	}
@@ -26,10 +26,10 @@ func suspended(t *testing.T, err error) *client.Suspended {
 }
 
 // failed is what a call is answered with that brings no output.
-func failed(t *testing.T, err error) *client.ToolFailed {
+func failed(t *testing.T, err error) *client.ToolFailedError {
 	t.Helper()
 	wantCode(t, err, events.CodeToolFailed)
-	f, ok := errors.AsType[*client.ToolFailed](err)
+	f, ok := errors.AsType[*client.ToolFailedError](err)
 	if !ok {
 		t.Fatalf("error = %v, want a failed tool", err)
 	}
@@ -124,7 +124,7 @@ func TestB1_17_HeldToolIsHeldAndYieldsItsOutputLater(t *testing.T) {
 		t.Errorf("again: %+v", again)
 	}
 	_, err = newClient(t, conn, "carol").ToolOutput(t.Context(), client.ToolRequest{RunID: s.RunID})
-	suspended(t, err)
+	_ = suspended(t, err)
 	if _, err := c.Approve(t.Context(), s.ToolCallID, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestB1_17_CallsThatDoNotRun(t *testing.T) {
 	conn := start(t)
 	serve(t, conn)
 	c := newClient(t, conn, "bob")
-	held := func() *client.Suspended {
+	held := func() *client.SuspendedError {
 		t.Helper()
 		_, err := c.Execute(t.Context(), client.ToolRequest{
 			Tool: "lookup_order", Args: json.RawMessage(`{"orderId":"7"}`), RequireToolApproval: agent.Always(),
@@ -224,7 +224,9 @@ func TestB1_17_RefusedRequests(t *testing.T) {
 		t.Errorf("what = %s", e.What)
 	}
 	for _, req := range []client.ToolRequest{
-		{}, {Tool: "lookup_order", RunID: "a.b"}, {Tool: "lookup_order", RunID: "r", IdempotencyKey: "k"},
+		{},
+		{Tool: "lookup_order", RunID: "a.b"},
+		{Tool: "lookup_order", RunID: "r", IdempotencyKey: "k"},
 		{Tool: "lookup_order", Context: json.RawMessage(`[1]`)},
 	} {
 		_, err = c.Execute(t.Context(), req)
@@ -255,7 +257,7 @@ func TestB1_17_NotFinishedInTime(t *testing.T) {
 		ctx, cancel := contextWithCause(t)
 		why := errors.New("enough")
 		cancel(why)
-		if _, err := c.Execute(ctx, client.ToolRequest{Tool: "lookup_order", Wait: time.Second}); err == nil || errors.As(err, new(*client.Suspended)) {
+		if _, err := c.Execute(ctx, client.ToolRequest{Tool: "lookup_order", Wait: time.Second}); err == nil || errors.As(err, new(*client.SuspendedError)) {
 			t.Errorf("error = %v", err)
 		}
 	})

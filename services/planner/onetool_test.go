@@ -28,9 +28,10 @@ func (m silence) Stream(context.Context, agent.ModelRequest) iter.Seq2[agent.Mod
 }
 
 // oneTool is a world whose model says nothing.
-func oneTool(t testing.TB) sim.Options {
+func oneTool(tb testing.TB) sim.Options {
+	tb.Helper()
 	o := reads()
-	o.Model = silence{t}
+	o.Model = silence{tb}
 	return o
 }
 

@@ -165,7 +165,7 @@ func (a *app) executeTool(ctx context.Context, req client.ToolRequest, later boo
 	a.note("run %s", req.RunID)
 	for {
 		out, err := ask(c, ctx, req)
-		waits, held := errors.AsType[*client.Suspended](err)
+		waits, held := errors.AsType[*client.SuspendedError](err)
 		if !held || len(waits.Asks) == 0 || !a.interactive() || a.liveOnly {
 			return a.toolEnding(ctx, c, req, out, err)
 		}
@@ -183,10 +183,10 @@ func (a *app) executeTool(ctx context.Context, req client.ToolRequest, later boo
 
 // toolEnding prints what a call has brought, and gives the exit code.
 func (a *app) toolEnding(ctx context.Context, c *client.Client, req client.ToolRequest, out *client.ToolOutput, err error) error {
-	if waits, ok := errors.AsType[*client.Suspended](err); ok {
+	if waits, ok := errors.AsType[*client.SuspendedError](err); ok {
 		return a.toolWaits(req, waits)
 	}
-	if failed, ok := errors.AsType[*client.ToolFailed](err); ok {
+	if failed, ok := errors.AsType[*client.ToolFailedError](err); ok {
 		code := exitFailed
 		if slices.Contains([]events.Outcome{events.OutcomeDeclined, events.OutcomeExpired, events.OutcomeBlocked}, failed.Outcome) {
 			code = exitRefused
@@ -212,7 +212,7 @@ func (a *app) toolEnding(ctx context.Context, c *client.Client, req client.ToolR
 }
 
 // toolWaits says that a call waits, for whom, and how its output is got later.
-func (a *app) toolWaits(req client.ToolRequest, waits *client.Suspended) error {
+func (a *app) toolWaits(req client.ToolRequest, waits *client.SuspendedError) error {
 	if a.json {
 		if err := writeJSON(a.out, waits); err != nil {
 			return err
@@ -236,7 +236,7 @@ func keyHint(ctx context.Context, c *client.Client, tool string, err error) erro
 	}
 	meant, lookErr := c.Tool(ctx, tool)
 	if lookErr != nil {
-		return err //nolint:nilerr // it was only a help
+		return err // the look was only a help
 	}
 	hint := *e
 	hint.Message += fmt.Sprintf("; %s is a key of the tool %s: name that", tool, meant.ID)
