@@ -50,8 +50,10 @@ func (r ToolRequest) data(runID string) (events.RunRequested, error) {
 type ToolOutput struct {
 	RunID      string         `json:"runId"`
 	ToolCallID string         `json:"toolCallId"`
-	Outcome    events.Outcome `json:"outcome"` // ok; responded: a person's answer in place of the tool's; invalid: the tool never saw the arguments
-	// Result is the tool's output as it came. Of wrong arguments it is the object that says what is wrong with which field.
+	Outcome    events.Outcome `json:"outcome"` // ok; responded: a person's answer in place of the tool's; invalid
+	Started    bool           `json:"started"` // the tool may have had effects
+	// Result is the tool's output as it came. Of an invalid call it is the object that says what is wrong with which field: of
+	// the arguments, or, when the tool has started, of its own output.
 	Result json.RawMessage `json:"result"`
 }
 
@@ -269,7 +271,7 @@ func outputOf(d events.CallFinished, tool string) (*ToolOutput, error) {
 	if len(result) == 0 {
 		result = json.RawMessage("null")
 	}
-	return &ToolOutput{RunID: d.RunID, ToolCallID: d.ToolCallID, Outcome: d.Outcome, Result: result}, nil
+	return &ToolOutput{RunID: d.RunID, ToolCallID: d.ToolCallID, Outcome: d.Outcome, Started: d.Started, Result: result}, nil
 }
 
 func failedCall(d events.CallFinished, tool string) *ToolFailedError {

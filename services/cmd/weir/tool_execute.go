@@ -34,8 +34,8 @@ by default).
 Exit codes: 1 the tool failed, 3 it waits, 4 it was declined, blocked or expired, or its arguments do not fit; then what is
 wrong with which field is on the standard output, as an object. 5 there is no such tool.
 
-JSON (-o json): {"runId", "toolCallId", "outcome", "result"}; outcome is ok, responded (a person's answer in place of the
-tool's) or invalid. Of a call that waits: {"error": true, "code": "suspended", "message", "runId", "toolCallId", "status",
+JSON (-o json): {"runId", "toolCallId", "outcome", "started", "result"}; outcome is ok, responded (a person's answer in place
+of the tool's) or invalid. Of a call that waits: {"error": true, "code": "suspended", "message", "runId", "toolCallId", "status",
 "asks"}. Of one that failed, on the standard error: {"code": "tool_failed", "error", "outcome", "started", "reason", "runId",
 "toolCallId"}. With --schema: the schema.`
 
@@ -205,10 +205,13 @@ func (a *app) toolEnding(ctx context.Context, c *client.Client, req client.ToolR
 	} else {
 		err = a.printValue(out.Result)
 	}
-	if err == nil && out.Outcome == events.OutcomeInvalid {
-		return &exit{code: exitRefused}
+	switch {
+	case err != nil || out.Outcome != events.OutcomeInvalid:
+		return err
+	case out.Started: // its own output is wrong
+		return &exit{code: exitFailed}
 	}
-	return err
+	return &exit{code: exitRefused}
 }
 
 // toolWaits says that a call waits, for whom, and how its output is got later.
