@@ -115,6 +115,31 @@ func (c *Conn) NamedNow(ctx context.Context, kind, id string) ([]byte, error) {
 	return e.value, nil
 }
 
+// SwapNamed changes a definition under its name, as the leader has it: change gets what is there, nil when nothing is, and
+// returns what shall be there, nil to leave it. It is called again when somebody else was faster.
+func (c *Conn) SwapNamed(ctx context.Context, kind, id string, change func(body []byte) ([]byte, error)) error {
+	b, key := c.bucket(events.BucketRegistry), events.RegistryKey(kind, id)
+	for range maxSwaps {
+		e, err := b.get(ctx, key)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return fmt.Errorf("read %s %s: %w", kind, id, err)
+		}
+		body, err := change(e.value)
+		if err != nil || body == nil {
+			return err
+		}
+		_, err = b.swap(ctx, key, body, e.rev)
+		if err == nil || !errors.Is(err, ErrConflict) {
+			c.parts.named.forget(key)
+			if err != nil {
+				return fmt.Errorf("put %s %s: %w", kind, id, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("put %s %s: %w", kind, id, ErrConflict)
+}
+
 // ListNamed reads all definitions of a kind from the leader, by the tokens of their ids; an id is in its definition.
 func (c *Conn) ListNamed(ctx context.Context, kind string) (map[string][]byte, error) {
 	b := c.bucket(events.BucketRegistry)

@@ -15,6 +15,7 @@ type Attempt struct {
 	Result     json.RawMessage   // ok, invalid
 	Error      *events.ToolError // error
 	Suspension *Suspension       // the tool suspended itself
+	InDoubt    bool              // error, and nobody knows whether the effects happened: people must say what becomes of it
 	Stack      []byte            // of a panic, for logs only
 }
 
@@ -39,6 +40,9 @@ func Execute(ctx context.Context, t Tool, call *Call, args json.RawMessage) Atte
 	a := Attempt{Outcome: events.OutcomeError, Started: true, Error: toolError(ctx, err)}
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		a.Stack = p.Stack
+	}
+	if _, ok := errors.AsType[*InDoubtError](err); ok {
+		a.InDoubt = !wrapped.Manifest().Effect.Repeatable()
 	}
 	return a
 }

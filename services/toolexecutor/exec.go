@@ -72,12 +72,19 @@ func NewExec(def ExecDef) (agent.Tool, error) {
 	if t.path, err = t.program(); err != nil {
 		return nil, fmt.Errorf("tool %s: %w", def.Manifest.ID, err)
 	}
-	for _, variable := range def.Env {
-		if name, _, ok := strings.Cut(variable, "="); !ok || name == "" || strings.ContainsRune(variable, 0) {
-			return nil, fmt.Errorf("tool %s: env: %q is not a variable", def.Manifest.ID, name)
-		}
+	if err := checkEnv(def.Env); err != nil {
+		return nil, fmt.Errorf("tool %s: %w", def.Manifest.ID, err)
 	}
 	return agent.Checked(t)
+}
+
+func checkEnv(env []string) error {
+	for _, variable := range env {
+		if name, _, ok := strings.Cut(variable, "="); !ok || name == "" || strings.ContainsRune(variable, 0) {
+			return fmt.Errorf("env: %q is not a variable", name)
+		}
+	}
+	return nil
 }
 
 // program is the path of the program.

@@ -24,7 +24,7 @@ func (s *Service) onRelease(ctx context.Context, d jetstream.Delivery) error {
 	if err := s.cfg.GateKeys.VerifyFact(d.Event); err != nil {
 		return s.block(ctx, d.Event, rel, mismatch, err)
 	}
-	h, hosted := s.hosts[rel.ToolID]
+	h, hosted := s.hosted(rel.ToolID)
 	if !hosted || h.manifest.Version != rel.ToolVersion || h.manifest.InputSchemaDigest != rel.InputSchemaDigest {
 		return s.leave(ctx, d.Event, rel)
 	}
@@ -154,12 +154,8 @@ func (s *Service) gone(ctx context.Context, claim events.Event, c events.CallCla
 
 // doubt hands a call to people that has been started and of which nobody knows how it went.
 func (s *Service) doubt(ctx context.Context, claim events.Event, c events.CallClaimed) error {
-	since := claim.Stored.UTC()
-	d := events.CallSuspended{
-		ToolCallID: c.ToolCallID, RunID: c.RunID, Round: c.Round, Reason: events.SuspendInDoubt,
-		Attempt: c.Attempt, Worker: s.cfg.ID, Since: &since,
-		Claim: &events.ClaimBrief{By: c.Worker, At: since, Attempt: c.Attempt},
-	}
+	d := doubted(claim, c.Worker, c.Attempt)
+	d.ToolCallID, d.RunID, d.Round, d.Worker = c.ToolCallID, c.RunID, c.Round, s.cfg.ID
 	e, err := s.origin.Fact(s.ns.Call(claim.Place.CallID(), events.KindSuspend), d, claim)
 	if err != nil {
 		return jetstream.Final(err)
@@ -168,6 +164,15 @@ func (s *Service) doubt(ctx context.Context, claim events.Event, c events.CallCl
 		return fmt.Errorf("append doubt of %s: %w", c.ToolCallID, err)
 	}
 	return nil
+}
+
+// doubted is what people are told of a call whose claim has no outcome.
+func doubted(claim events.Event, worker string, attempt int) events.CallSuspended {
+	since := claim.Stored.UTC()
+	return events.CallSuspended{
+		Reason: events.SuspendInDoubt, Attempt: attempt, Since: &since,
+		Claim: &events.ClaimBrief{By: worker, At: since, Attempt: attempt},
+	}
 }
 
 func exhausted(c events.CallClaimed) outcome {
@@ -223,9 +228,10 @@ func (s *Service) claim(ctx context.Context, release, prev events.Event, h host,
 	return s.finish(ctx, a.Last, rel, s.run(runCtx, h, rel, c))
 }
 
-// outcome is what came of an attempt: a result, or a suspension.
+// outcome is what came of an attempt: a result, a suspension, or doubt about the effects.
 type outcome struct {
 	attempt   int
+	inDoubt   bool
 	finished  *events.CallFinished
 	suspended *events.CallSuspended
 }
@@ -243,6 +249,11 @@ func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c ev
 			Reason:         events.SuspendedByTool,
 			SuspendPayload: a.Suspension.Payload, ResumeSchema: a.Suspension.ResumeSchema, ResumeLabel: a.Suspension.ResumeLabel,
 		}}
+	}
+	if a.InDoubt {
+		s.log.WarnContext(ctx, "nobody knows whether the call had effects", "runId", rel.RunID, "toolCallId", rel.ToolCallID,
+			"toolId", rel.ToolID)
+		return outcome{attempt: c.Attempt, inDoubt: true}
 	}
 	f := &events.CallFinished{
 		Outcome: a.Outcome, Started: a.Started,
@@ -303,6 +314,10 @@ func (s *Service) finish(ctx context.Context, claim events.Event, rel events.Cal
 	call := claim.Place.CallID()
 	var data any
 	kind := events.KindResult
+	if out.inDoubt {
+		d := doubted(claim, s.cfg.ID, out.attempt)
+		out.suspended = &d
+	}
 	if out.suspended != nil {
 		d := out.suspended
 		d.ToolCallID, d.RunID, d.Round, d.Attempt, d.Worker = rel.ToolCallID, rel.RunID, rel.Round, out.attempt, s.cfg.ID

@@ -301,7 +301,7 @@ func (t *httpTool) lost(ctx, limited context.Context, err error, sent bool) erro
 	}
 	why := host + ": " + t.quote([]byte(err.Error()), false)
 	if _, ok := errors.AsType[*redirectError](err); !ok && sent {
-		why += "; the request was sent, and nobody knows what became of it"
+		return agent.InDoubt(t.failure(errorHTTP, details, why, "; the request was sent, and nobody knows what became of it"))
 	}
 	return t.failure(errorHTTP, details, why)
 }

@@ -16,7 +16,7 @@ const maxPreview = 10 * time.Second
 // sender: what is done for one must change nothing.
 func (s *Service) answers() []func(context.Context) error {
 	var loops []func(context.Context) error
-	for _, h := range s.hosts {
+	for _, h := range s.hostedNow() {
 		form, err := events.ParsePreviewForm(h.manifest.Preview)
 		if err != nil || form == nil || !form.Go {
 			continue

@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +35,8 @@ type Config struct {
 	Pool string
 	// Tools that this process hosts. Their manifests are registered when it starts.
 	Tools []agent.Tool
+	// MCP are servers whose tools this process hosts. One that cannot be reached hinders nothing else.
+	MCP []*MCPServer
 	// GateKeys are the public keys of gates whose releases count. Required, and never read from the bus.
 	GateKeys events.Keys
 	// Concurrency is how many calls run at once in this process. Default 10.
@@ -61,9 +65,10 @@ type Service struct {
 	cfg    Config
 	log    *slog.Logger
 	origin *events.Origin
-	hosts  map[string]host // by tool id
+	since  time.Time
 
 	mu      sync.Mutex
+	hosts   map[string]host     // by tool id; those of MCP servers come and go
 	running map[string]*ongoing // by toolCallId
 }
 
@@ -85,25 +90,55 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 	s := &Service{
 		conn: conn, ns: conn.Namespace(), cfg: cfg, log: cfg.Log,
 		origin: &events.Origin{Namespace: conn.Namespace(), Service: Name},
-		hosts:  map[string]host{}, running: map[string]*ongoing{},
+		since: time.Now().UTC(), hosts: map[string]host{}, running: map[string]*ongoing{},
 	}
 	for _, t := range cfg.Tools {
-		m := t.Manifest()
-		m.Pool = cfg.Pool
-		input, err := events.CompileSchema(m.InputSchema)
+		h, err := s.hostOf(t)
 		if err != nil {
-			return nil, fmt.Errorf("tool %s: input schema: %w", m.ID, err)
+			return nil, err
 		}
-		if _, twice := s.hosts[m.ID]; twice {
-			return nil, fmt.Errorf("tool %s is given twice", m.ID)
+		if _, twice := s.hosts[h.manifest.ID]; twice {
+			return nil, fmt.Errorf("tool %s is given twice", h.manifest.ID)
 		}
-		output, err := outputProgram(m)
-		if err != nil {
-			return nil, fmt.Errorf("tool %s: toModelOutput: %w", m.ID, err)
+		s.hosts[h.manifest.ID] = h
+	}
+	servers := map[string]bool{}
+	for _, m := range cfg.MCP {
+		if servers[m.ID()] {
+			return nil, fmt.Errorf("mcp server %s is given twice", m.ID())
 		}
-		s.hosts[m.ID] = host{tool: t, manifest: m, input: input, secrets: events.SecretsOf(m), output: output}
+		servers[m.ID()] = true
 	}
 	return s, nil
+}
+
+func (s *Service) hostOf(t agent.Tool) (host, error) {
+	m := t.Manifest()
+	m.Pool = s.cfg.Pool
+	input, err := events.CompileSchema(m.InputSchema)
+	if err != nil {
+		return host{}, fmt.Errorf("tool %s: input schema: %w", m.ID, err)
+	}
+	output, err := outputProgram(m)
+	if err != nil {
+		return host{}, fmt.Errorf("tool %s: toModelOutput: %w", m.ID, err)
+	}
+	return host{tool: t, manifest: m, input: input, secrets: events.SecretsOf(m), output: output}, nil
+}
+
+// hosted is the host of a tool here.
+func (s *Service) hosted(id string) (host, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, ok := s.hosts[id]
+	return h, ok
+}
+
+// hostedNow are all hosts.
+func (s *Service) hostedNow() []host {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.hosts))
 }
 
 // Run registers the tools and works until ctx ends.
@@ -111,7 +146,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.conn.SelfTest(ctx, Name); err != nil {
 		return fmt.Errorf("self-test of the guards: %w", err)
 	}
-	if err := s.Register(ctx); err != nil {
+	if err := s.registerAll(ctx); err != nil {
 		return err
 	}
 	for _, filter := range []string{s.ns.EveryMain(events.KindEnd), s.ns.EveryCall(events.KindResult)} {
@@ -121,38 +156,60 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		defer stop()
 	}
-	return service.All(ctx, append(s.answers(),
-		func(ctx context.Context) error { return s.conn.KeepAlive(ctx, s.live()) },
+	return service.All(ctx, append(append(s.answers(), s.mcpLoops()...),
+		func(ctx context.Context) error {
+			return s.conn.KeepTelling(ctx, func(context.Context) events.Live { return s.live() })
+		},
 		s.conn.Consume(events.StreamRuns, events.PoolConsumer(s.cfg.Pool), jetstream.Handler{
 			Handle: s.onRelease, Abandon: s.abandon, Malformed: s.onForeign, Concurrency: s.cfg.Concurrency,
 		}))...)
 }
 
 func (s *Service) live() events.Live {
-	l := events.Live{Service: Name, ID: s.cfg.ID, Pool: s.cfg.Pool, Since: time.Now().UTC()}
-	for _, h := range s.hosts {
+	l := events.Live{Service: Name, ID: s.cfg.ID, Pool: s.cfg.Pool, Since: s.since}
+	for _, h := range s.hostedNow() {
 		l.Tools = append(l.Tools, h.manifest.ID+"@"+h.manifest.Version)
 	}
+	slices.Sort(l.Tools)
 	return l
 }
 
 // Register writes the manifests of the tools to the registry: by content, then by name. A tool that another host has
 // registered under the same id and version with another content is refused, because a release names id and version.
+// MCP servers are listed, as far as they answer in time, and their tools registered that were accepted.
 func (s *Service) Register(ctx context.Context) error {
-	for id, h := range s.hosts {
+	if err := s.registerAll(ctx); err != nil {
+		return err
+	}
+	s.registerMCP(ctx)
+	return nil
+}
+
+func (s *Service) registerAll(ctx context.Context) error {
+	for _, h := range s.hostedNow() {
+		if h.manifest.Source.Kind == SourceMCP {
+			continue // their loops do
+		}
 		raw, err := events.Marshal(h.manifest)
 		if err != nil {
-			return fmt.Errorf("tool %s: %w", id, err)
+			return fmt.Errorf("tool %s: %w", h.manifest.ID, err)
 		}
 		if err := s.checkConflict(ctx, h.manifest, raw); err != nil {
 			return err
 		}
-		if _, err := s.conn.PutDef(ctx, raw); err != nil {
-			return fmt.Errorf("register tool %s: %w", id, err)
+		if err := s.register(ctx, h.manifest.ID, raw); err != nil {
+			return err
 		}
-		if err := s.conn.PutNamed(ctx, events.RegistryTool, id, raw); err != nil {
-			return fmt.Errorf("register tool %s: %w", id, err)
-		}
+	}
+	return nil
+}
+
+func (s *Service) register(ctx context.Context, id string, raw []byte) error {
+	if _, err := s.conn.PutDef(ctx, raw); err != nil {
+		return fmt.Errorf("register tool %s: %w", id, err)
+	}
+	if err := s.conn.PutNamed(ctx, events.RegistryTool, id, raw); err != nil {
+		return fmt.Errorf("register tool %s: %w", id, err)
 	}
 	return nil
 }

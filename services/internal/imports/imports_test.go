@@ -119,7 +119,10 @@ var owners = map[string][]string{
 	"github.com/anthropics/anthropic-sdk-go/v2": {"services/models/anthropic"},
 	"google.golang.org/genai":                   {"services/models/google"},
 
-	"github.com/modelcontextprotocol/go-sdk": {"services/toolexecutor/mcp.go", "services/gateway/mcp.go"},
+	"github.com/modelcontextprotocol/go-sdk": {
+		"services/toolexecutor/mcp.go", "services/toolexecutor/mcp_ask.go", "services/toolexecutor/mcp_call.go",
+		"services/toolexecutor/mcp_conn.go", "services/gateway/mcp.go",
+	},
 	"github.com/coreos/go-oidc/v3":           {"services/gateway/auth.go"},
 	"golang.org/x/oauth2":                    {"services/gateway/auth.go"},
 	"go.opentelemetry.io":                    {"services/internal/telemetry"},
