@@ -205,9 +205,11 @@ func (m *MCPServer) connect(ctx context.Context) (*mcpSession, error) {
 	}
 	s := &mcpSession{lost: make(chan struct{}), calls: map[*mcpExchange]bool{}, tokens: map[string]*mcpExchange{}}
 	client := mcp.NewClient(&mcp.Implementation{Name: "weir", Version: "1"}, &mcp.ClientOptions{
-		Capabilities:                &mcp.ClientCapabilities{},
-		MultiRoundTrip:              &mcp.MultiRoundTripOptions{Disabled: true},
-		ElicitationHandler:          func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) { return m.elicited(s, r.Params) },
+		Capabilities:   &mcp.ClientCapabilities{},
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return m.elicited(s, r.Params)
+		},
 		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { m.changed() },
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { s.progress(r.Params) },
 	})

@@ -380,7 +380,9 @@ func TestB18_6Errors(t *testing.T) {
 	s := mcpServerOf(nil)
 	for name, handler := range map[string]mcpHandler{
 		"error": failing, "violates": answer(`{"n":"x"}`), "none": answer(""), "fits": answer(`{"n":9007199254740993}`),
-		"protocol": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, errors.New("no such thing") },
+		"protocol": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return nil, errors.New("no such thing")
+		},
 	} {
 		s.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`), OutputSchema: schema}, handler)
 	}

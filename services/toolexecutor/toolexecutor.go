@@ -90,7 +90,7 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 	s := &Service{
 		conn: conn, ns: conn.Namespace(), cfg: cfg, log: cfg.Log,
 		origin: &events.Origin{Namespace: conn.Namespace(), Service: Name},
-		since: time.Now().UTC(), hosts: map[string]host{}, running: map[string]*ongoing{},
+		since:  time.Now().UTC(), hosts: map[string]host{}, running: map[string]*ongoing{},
 	}
 	for _, t := range cfg.Tools {
 		h, err := s.hostOf(t)

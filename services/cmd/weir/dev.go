@@ -20,6 +20,7 @@ import (
 	"github.com/weirkeeper/weir/services/internal/config"
 	"github.com/weirkeeper/weir/services/internal/service"
 	"github.com/weirkeeper/weir/services/models"
+	"github.com/weirkeeper/weir/services/toolexecutor"
 )
 
 // defaultListen is where the NATS server of weir dev listens, and where commands look for one.
@@ -71,6 +72,8 @@ type devSetup struct {
 	model  string // of the built-in agent
 	models *models.Registry
 	tools  []agent.Tool
+
+	servers []*toolexecutor.MCPServer
 }
 
 func (o devOptions) setup() (s devSetup, err error) {
@@ -82,6 +85,9 @@ func (o devOptions) setup() (s devSetup, err error) {
 		return s, err
 	}
 	if s.file != nil {
+		if s.servers, err = serversIn(s.file); err != nil {
+			return s, err
+		}
 		s.tools, err = toolsIn(s.file)
 		return s, err
 	}
@@ -149,7 +155,7 @@ func (s devSetup) worker(ctx context.Context, l *local) (*worker, error) {
 	}
 	return newWorker(ctx, workerConfig{
 		Dial: l.dial, Key: &l.key, GateKeys: keys, Dev: true, Models: s.models,
-		Tools: s.tools, Pools: settingsIn(s.file).Pools, Retention: retentionIn(s.file), Log: l.opts.Log,
+		Tools: s.tools, MCP: s.servers, Pools: settingsIn(s.file).Pools, Retention: retentionIn(s.file), Log: l.opts.Log,
 	}, allServices...)
 }
 
@@ -177,6 +183,9 @@ func (s devSetup) banner(l *local, health string, warnings []string) string {
 		{"agents", s.agents()},
 		{"tools", orNone(toolNames(s.tools))},
 		{"gate key", l.key.Public},
+	}
+	for _, m := range s.servers {
+		facts = append(facts, [2]string{"mcp", m.ID()})
 	}
 	if health != "" {
 		facts = append(facts, [2]string{"health", "http://" + health + "/readyz"})

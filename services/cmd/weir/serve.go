@@ -14,7 +14,6 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
-	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/approval"
 	"github.com/weirkeeper/weir/services/internal/config"
 	"github.com/weirkeeper/weir/services/internal/service"
@@ -36,7 +35,7 @@ with weir stream provision.
 
 planner        asks the models, which weir.yaml or the environment name
 approval       the gate: decides which calls run, wait or end; needs a key, see weir keys new
-tool-executor  runs released calls of the exec and http tools in weir.yaml, and of the built-in tools that its agents
+tool-executor  runs released calls of the tools and MCP servers in weir.yaml, and of the built-in tools that its agents
                name; needs the public keys of all gates`,
 		Example: `  weir serve planner
   weir serve approval --gate-key gate.nk
@@ -168,7 +167,7 @@ func (o serveOptions) config(services []string) (workerConfig, error) {
 		return cfg, err
 	}
 	if slices.Contains(services, toolexecutor.Name) {
-		cfg.Tools, err = o.tools(file)
+		err = o.addTools(&cfg, file)
 	}
 	return cfg, err
 }
@@ -197,21 +196,23 @@ func (o serveOptions) addKeys(cfg *workerConfig, services []string) error {
 	return nil
 }
 
-// tools are those that this process hosts.
-func (o serveOptions) tools(file *config.File) ([]agent.Tool, error) {
-	tools, err := toolsIn(file)
-	if err != nil {
-		return nil, err
+// addTools adds those that this process hosts.
+func (o serveOptions) addTools(cfg *workerConfig, file *config.File) (err error) {
+	if cfg.Tools, err = toolsIn(file); err != nil {
+		return err
+	}
+	if cfg.MCP, err = serversIn(file); err != nil {
+		return err
 	}
 	where := "-f names no weir.yaml, and there is none here"
 	if file != nil {
 		where = file.Name
 	}
 	if o.pool != "" {
-		tools, where = toolsOf(tools, o.pool), where+", pool "+o.pool
+		cfg.Tools, cfg.MCP, where = toolsOf(cfg.Tools, o.pool), serversOf(cfg.MCP, o.pool), where+", pool "+o.pool
 	}
-	if len(tools) == 0 {
-		return nil, fmt.Errorf("there are no tools to host (%s)", where)
+	if len(cfg.Tools)+len(cfg.MCP) == 0 {
+		return fmt.Errorf("there are no tools to host (%s)", where)
 	}
-	return tools, nil
+	return nil
 }

@@ -117,6 +117,35 @@ func toolsIn(file *config.File) ([]agent.Tool, error) {
 	return hosted, nil
 }
 
+// serversIn makes the MCP servers of a file. Nothing is connected to yet.
+func serversIn(file *config.File) (servers []*toolexecutor.MCPServer, err error) {
+	if file == nil {
+		return nil, nil
+	}
+	for _, s := range file.MCPServers {
+		def := toolexecutor.MCPDef{
+			ID: s.ID, Effects: s.Effects, RequireApproval: s.RequireToolApproval, Pool: s.Pool,
+			Timeout: s.Timeout, StartTimeout: s.StartTimeout, Expires: s.Expires,
+		}
+		if s.Exec != nil {
+			def.Command, def.Dir = s.Exec.Command, s.Exec.Dir
+			def.Env, def.Secrets, err = file.Secrets.Environ(*s.Exec)
+		} else {
+			def.URL, def.Allow = s.HTTP.URL, s.HTTP.Allow
+			def.Headers, def.Secrets, err = file.Secrets.Headers(s.HTTP.Headers)
+		}
+		if err != nil {
+			return nil, err
+		}
+		server, err := toolexecutor.NewMCP(def)
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, server)
+	}
+	return servers, nil
+}
+
 func toolOf(file *config.File, def config.ToolDef) (agent.Tool, error) {
 	if e := def.Exec; e != nil {
 		env, secrets, err := file.Secrets.Environ(*e)

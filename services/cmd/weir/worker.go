@@ -38,6 +38,7 @@ type workerConfig struct {
 	Models planner.Models
 	// Tools are hosted, each in its pool. Pools are those that exist.
 	Tools []agent.Tool
+	MCP   []*toolexecutor.MCPServer
 	Pools []string
 	// Retention of the log. Zero: the default.
 	Retention time.Duration
@@ -84,7 +85,7 @@ func (w *worker) addAll(ctx context.Context, cfg workerConfig, services []string
 			}
 			continue
 		}
-		for _, pool := range poolsOf(cfg.Tools) {
+		for _, pool := range cfg.pools() {
 			if err := w.add(ctx, cfg, part{name: name, pool: pool}); err != nil {
 				return err
 			}
@@ -141,7 +142,7 @@ func (cfg workerConfig) build(p *part) error {
 		p.run, p.able, p.problems = s.Run, s.Ready, s.Problems
 	case toolexecutor.Name:
 		s, err := toolexecutor.New(p.conn, toolexecutor.Config{
-			Pool: p.pool, Tools: toolsOf(cfg.Tools, p.pool),
+			Pool: p.pool, Tools: toolsOf(cfg.Tools, p.pool), MCP: serversOf(cfg.MCP, p.pool),
 			GateKeys: cfg.GateKeys, Lease: cfg.Lease, Log: log,
 		})
 		if err != nil {
@@ -162,6 +163,20 @@ func poolsOf(tools []agent.Tool) []string {
 	}
 	slices.Sort(pools)
 	return slices.Compact(pools)
+}
+
+// pools are those that have tools here, sorted.
+func (cfg workerConfig) pools() []string {
+	pools := poolsOf(cfg.Tools)
+	for _, m := range cfg.MCP {
+		pools = append(pools, m.Pool())
+	}
+	slices.Sort(pools)
+	return slices.Compact(pools)
+}
+
+func serversOf(servers []*toolexecutor.MCPServer, pool string) []*toolexecutor.MCPServer {
+	return slices.DeleteFunc(slices.Clone(servers), func(m *toolexecutor.MCPServer) bool { return m.Pool() != pool })
 }
 
 func poolOf(t agent.Tool) string { return cmp.Or(t.Manifest().Pool, events.DefaultPool) }

@@ -37,7 +37,7 @@ const (
 
 // Applied is one definition in the registry.
 type Applied struct {
-	Kind   string `json:"kind"` // rule, principal, model, tool or agent
+	Kind   string `json:"kind"` // rule, principal, model, tool, agent or mcp
 	ID     string `json:"id"`
 	Digest string `json:"digest"`
 	Change Change `json:"change"`
@@ -92,6 +92,11 @@ func Apply(ctx context.Context, store Store, f *File, o *ApplyOptions) (Report, 
 			return report, err
 		}
 	}
+	servers, notes, err := f.acceptMCP(ctx, store, there[events.RegistryMCP])
+	if err != nil {
+		return report, err
+	}
+	report.Warnings = append(report.Warnings, notes...)
 	for _, d := range defs {
 		a, err := d.apply(ctx, store, there[d.kind])
 		if err != nil {
@@ -99,13 +104,17 @@ func Apply(ctx context.Context, store Store, f *File, o *ApplyOptions) (Report, 
 		}
 		report.Applied = append(report.Applied, a)
 	}
+	for _, a := range servers {
+		report.Applied = append(report.Applied, a)
+		defs = append(defs, definition{kind: a.Kind, id: a.ID})
+	}
 	report.Applied = append(report.Applied, kept(defs, there)...)
 	return report, nil
 }
 
 // kinds are in the order in which they are applied.
 var kinds = []string{
-	events.RegistryRule, events.RegistryPrincipal, events.RegistryModel, events.RegistryTool, events.RegistryAgent,
+	events.RegistryRule, events.RegistryPrincipal, events.RegistryModel, events.RegistryTool, events.RegistryMCP, events.RegistryAgent,
 }
 
 // modelDef is a model as the registry holds it: enough to tell what there is. How it is reached stays with planners.

@@ -42,6 +42,7 @@ type File struct {
 	Agents     []events.AgentDef
 	Tools      []ToolDef
 	Builtins   []string // ids of the built-in tools that agents name and Tools does not define, sorted
+	MCPServers []MCPServer
 	Rules      []events.RuleSet
 	Principals []events.PrincipalDef
 
@@ -98,6 +99,7 @@ func Parse(name string, data []byte, lookup Lookup) (*File, error) {
 	f.settings(root)
 	models := root.readModels(f)
 	root.readTools(f)
+	root.readMCPServers(f)
 	root.readAgents(f, models)
 	f.addBuiltins()
 	root.readPrincipals(f)
@@ -112,7 +114,7 @@ func Parse(name string, data []byte, lookup Lookup) (*File, error) {
 }
 
 var sections = []string{
-	"namespace", "retention", "auditRetention", "chunkRetention", "pools", "models", "agents", "tools", "rules", "principals",
+	"namespace", "retention", "auditRetention", "chunkRetention", "pools", "models", "agents", "tools", "mcpServers", "rules", "principals",
 }
 
 // root reads the outermost mapping. An empty file is an empty one.
@@ -153,6 +155,14 @@ func (f *File) settings(o object) {
 
 // half is the longest that a released or running call may wait: what is open must not age out.
 func (f *File) half() time.Duration { return cmp.Or(f.Retention, DefaultRetention) / 2 }
+
+// within is a path of the file, which starts at its folder unless it is absolute.
+func (f *File) within(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(f.folder(), path)
+}
 
 // folder is where relative paths of the file start.
 func (f *File) folder() string { return filepath.Dir(f.Name) }

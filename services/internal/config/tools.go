@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -141,9 +140,7 @@ func (o object) exec(f *File) *Exec {
 	if len(def.Command) == 0 && e.has("command") && !o.r.problems.about(e.sub("command")) {
 		e.fail("command", "names no program")
 	}
-	if !filepath.IsAbs(def.Dir) {
-		def.Dir = filepath.Join(f.folder(), def.Dir)
-	}
+	def.Dir = f.within(def.Dir)
 	e.env(def)
 	return def
 }
@@ -198,15 +195,19 @@ func (o object) http() *HTTP {
 			h.r.fail(h.find("headers."+name), join(h.sub("headers"), name), "is set by the request itself")
 		}
 	}
-	for i, entry := range def.Allow {
-		if _, err := egress.ParseEntry(entry); err != nil {
-			h.r.fail(h.find(fmt.Sprintf("allow.%d", i)), fmt.Sprintf("%s[%d]", h.sub("allow"), i), "%v", err)
-		}
-	}
+	h.checkAllow(def)
 	if !h.r.problems.about(h.path) {
 		h.reachable(def)
 	}
 	return def
+}
+
+func (o object) checkAllow(def *HTTP) {
+	for i, entry := range def.Allow {
+		if _, err := egress.ParseEntry(entry); err != nil {
+			o.r.fail(o.find(fmt.Sprintf("allow.%d", i)), fmt.Sprintf("%s[%d]", o.sub("allow"), i), "%v", err)
+		}
+	}
 }
 
 // reachable checks the address of a tool as far as its text tells.

@@ -18,6 +18,8 @@ type known struct {
 	hosted  []rule.Tool // that workers are expected to have: patterns may match them, entries of agents must tell
 	agents  []string
 	people  []string
+	unheard []string          // MCP servers whose tools nobody has listed: patterns may match them
+	inFile  bool              // nothing else is known: entries of agents may be tools of those servers
 	aliases map[string]string // key of an agent → what it stands for there
 	hint    func(tool string) string
 }
@@ -25,7 +27,10 @@ type known struct {
 // inFile is what a file itself defines.
 func (f *File) inFile() known {
 	k := f.defined()
-	k.where = "in this file"
+	k.where, k.inFile = "in this file", true
+	for _, s := range f.MCPServers {
+		k.unheard = append(k.unheard, s.ID)
+	}
 	for _, a := range f.Agents {
 		for _, id := range a.Tools {
 			if !slices.Contains(f.Builtins, id) {
@@ -66,6 +71,8 @@ func (k *known) add(a events.AgentDef) {
 func (f *File) registered(there map[string]map[string][]byte) known {
 	k := f.defined()
 	k.where = "in this file or the registry"
+	listed, unheard := f.listedTools(there[events.RegistryMCP])
+	k.tools, k.unheard = append(k.tools, listed...), unheard
 	for _, body := range there[events.RegistryTool] {
 		var m events.Manifest
 		if json.Unmarshal(body, &m) == nil {
@@ -91,6 +98,9 @@ func (f *File) registered(there map[string]map[string][]byte) known {
 func (k known) has(r reference) bool {
 	switch r.kind {
 	case events.RegistryTool:
+		if (r.pattern || k.inFile) && slices.ContainsFunc(k.unheard, func(id string) bool { return mayBeOf(id, r.name) }) {
+			return true
+		}
 		if !r.pattern {
 			return slices.ContainsFunc(k.tools, func(t rule.Tool) bool { return t.ID == r.name })
 		}

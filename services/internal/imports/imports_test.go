@@ -123,10 +123,10 @@ var owners = map[string][]string{
 		"services/toolexecutor/mcp.go", "services/toolexecutor/mcp_ask.go", "services/toolexecutor/mcp_call.go",
 		"services/toolexecutor/mcp_conn.go", "services/gateway/mcp.go",
 	},
-	"github.com/coreos/go-oidc/v3":           {"services/gateway/auth.go"},
-	"golang.org/x/oauth2":                    {"services/gateway/auth.go"},
-	"go.opentelemetry.io":                    {"services/internal/telemetry"},
-	"github.com/prometheus":                  {"services/internal/telemetry"},
+	"github.com/coreos/go-oidc/v3": {"services/gateway/auth.go"},
+	"golang.org/x/oauth2":          {"services/gateway/auth.go"},
+	"go.opentelemetry.io":          {"services/internal/telemetry"},
+	"github.com/prometheus":        {"services/internal/telemetry"},
 
 	"golang.org/x/text/encoding/htmlindex": {"services/tools"}, // charsets of web pages
 
