@@ -124,14 +124,17 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 			_, err := c.StoreRequest(ctx, ns.InCancel("bob", "r1"), nil, []byte(`{}`))
 			return err
 		},
-		"SelfTest":    func(ctx context.Context) error { return c.SelfTest(ctx, "approval") },
-		"Probe":       func(ctx context.Context) error { return c.Probe(ctx, "approval") },
-		"Last":        func(ctx context.Context) error { _, err := c.Last(ctx, ns.MainOf("r1")); return err },
-		"Fact":        func(ctx context.Context) error { _, err := c.Fact(ctx, place); return err },
-		"Facts":       func(ctx context.Context) error { _, err := c.Facts(ctx, place); return err },
-		"PutDef":      func(ctx context.Context) error { _, err := c.PutDef(ctx, []byte(`{"b":2}`)); return err },
-		"Def":         func(ctx context.Context) error { _, err := c.Def(ctx, events.Digest([]byte(`{"a":1}`))); return err },
-		"PutNamed":    func(ctx context.Context) error { return c.PutNamed(ctx, events.RegistryRule, "new", []byte(`{}`)) },
+		"SelfTest": func(ctx context.Context) error { return c.SelfTest(ctx, "approval") },
+		"Probe":    func(ctx context.Context) error { return c.Probe(ctx, "approval") },
+		"Last":     func(ctx context.Context) error { _, err := c.Last(ctx, ns.MainOf("r1")); return err },
+		"Fact":     func(ctx context.Context) error { _, err := c.Fact(ctx, place); return err },
+		"Facts":    func(ctx context.Context) error { _, err := c.Facts(ctx, place); return err },
+		"PutDef":   func(ctx context.Context) error { _, err := c.PutDef(ctx, []byte(`{"b":2}`)); return err },
+		"Def":      func(ctx context.Context) error { _, err := c.Def(ctx, events.Digest([]byte(`{"a":1}`))); return err },
+		"PutNamed": func(ctx context.Context) error { return c.PutNamed(ctx, events.RegistryRule, "new", []byte(`{}`)) },
+		"SwapNamed": func(ctx context.Context) error {
+			return c.SwapNamed(ctx, events.RegistryRule, "new", func([]byte) ([]byte, error) { return []byte(`{}`), nil })
+		},
 		"DeleteNamed": func(ctx context.Context) error { return c.DeleteNamed(ctx, events.RegistryRule, "there") },
 		"Named":       func(ctx context.Context) error { _, err := c.Named(ctx, events.RegistryRule, "there"); return err },
 		"NamedOf": func(ctx context.Context) error {

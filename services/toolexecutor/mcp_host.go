@@ -73,13 +73,15 @@ func (m *MCPServer) rest(ctx context.Context, wait time.Duration, wakes bool) {
 	}
 }
 
-// registerMCP looks at each server once, all side by side and not for long.
+// registerMCP looks at each server once, all side by side and not for long. It leaves no connection behind: whether this
+// process will run is not known yet.
 func (s *Service) registerMCP(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, mcpStartWithin)
 	defer cancel()
 	var looking sync.WaitGroup
 	for _, m := range s.cfg.MCP {
 		looking.Go(func() {
+			defer m.close()
 			if err := s.refresh(ctx, m); err != nil {
 				s.log.WarnContext(ctx, "mcp server cannot be used now", "server", m.def.ID, "error", m.quote([]byte(err.Error()), false))
 			}
