@@ -77,6 +77,12 @@ func (d MCPDef) effect(tool string) events.Effect {
 
 // MCPServer is an MCP server whose tools an executor hosts. It is connected to when its tools are listed or called, and
 // anew after the connection was lost; a call is sent once, whatever happens to the connection.
+//
+// A server of the protocol 2026-07-28 asks by its result; the call is suspended with the questions and the server's state,
+// and any executor goes on once people have answered. An older one asks within a call, where nobody can wait for people: it
+// is told cancel, the call is suspended, and called anew with the answer at hand. That is done when the call then fails, or
+// when its tool may be repeated; a call with effects that succeeds all the same has succeeded. Within one connection only a
+// call that is alone can be told from others, so a server that asks while several run is called one by one from then on.
 type MCPServer struct {
 	outside
 
@@ -93,6 +99,7 @@ type MCPServer struct {
 	settledAt  time.Time
 	accepted   map[string]string
 
+	contents   mcpContents
 	connecting chan struct{} // whoever holds its one token connects or lists
 	alone      chan struct{} // whoever holds its one token calls a server that asks within calls
 	asks       bool          // the server has asked within a call when several were on their way
@@ -211,7 +218,7 @@ func (m *MCPServer) connect(ctx context.Context) (*mcpSession, error) {
 			return m.elicited(s, r.Params)
 		},
 		ToolListChangedHandler:      func(context.Context, *mcp.ToolListChangedRequest) { m.changed() },
-		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { s.progress(r.Params) },
+		ProgressNotificationHandler: func(ctx context.Context, r *mcp.ProgressNotificationClientRequest) { s.progress(ctx, r.Params) },
 	})
 	client.AddSendingMiddleware(uncached)
 	if s.client, err = client.Connect(ctx, transport, nil); err != nil {

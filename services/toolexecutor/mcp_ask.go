@@ -137,7 +137,7 @@ func (t *mcpTool) resumed(call *agent.Call) (q mcpQuestion, err error) {
 }
 
 // inputRequired suspends a call whose server asks by its result.
-func (t *mcpTool) inputRequired(c call, r mcpResult) error {
+func (t *mcpTool) inputRequired(r mcpResult) error {
 	var requests map[string]struct {
 		Method string `json:"method"`
 		Params struct {
@@ -173,7 +173,7 @@ func (t *mcpTool) suspend(q mcpQuestion) error {
 	for _, id := range ids {
 		schemas[id] = answerSchema(q.Requests[id].RequestedSchema)
 	}
-	var schema any = schemas[ids[0]]
+	schema := schemas[ids[0]]
 	if len(ids) > 1 {
 		schema = map[string]any{"type": "object", "properties": schemas, "required": ids, "additionalProperties": false}
 	}

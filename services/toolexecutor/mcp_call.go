@@ -96,12 +96,11 @@ func (t *mcpTool) send(ctx context.Context, s *mcpSession, x *mcpExchange, args 
 		return nil, t.failure(errorMCP, map[string]int64{"code": reply.Error.Code},
 			t.server.def.ID, ": ", t.quote([]byte(reply.Error.Message), false))
 	}
-	return t.outcome(call{t, x, asked}, reply.Result)
+	return t.outcome(ctx, call{x, asked}, reply.Result)
 }
 
 // call is a call whose answer is read.
 type call struct {
-	tool  *mcpTool
 	x     *mcpExchange
 	asked mcpQuestion
 }
@@ -143,7 +142,7 @@ type mcpResult struct {
 }
 
 // outcome makes a call's outcome of its result.
-func (t *mcpTool) outcome(c call, raw json.RawMessage) (json.RawMessage, error) {
+func (t *mcpTool) outcome(ctx context.Context, c call, raw json.RawMessage) (json.RawMessage, error) {
 	if err := events.CheckJSON(raw); err != nil {
 		return nil, t.failure(errorMCP, nil, t.server.def.ID, " answered with malformed JSON")
 	}
@@ -152,7 +151,7 @@ func (t *mcpTool) outcome(c call, raw json.RawMessage) (json.RawMessage, error) 
 		return nil, t.failure(errorMCP, nil, t.server.def.ID, " answered with what is no result of a tool")
 	}
 	if r.ResultType == "input_required" {
-		return nil, t.inputRequired(c, r)
+		return nil, t.inputRequired(r)
 	}
 	if q := c.open(); q != nil && (r.IsError || t.manifest.Effect.Repeatable()) {
 		return nil, t.suspend(*q)
@@ -173,6 +172,9 @@ func (t *mcpTool) outcome(c call, raw json.RawMessage) (json.RawMessage, error) 
 		return nil, t.failure(errorMCP, nil, t.server.def.ID, " answered with neither JSON nor text in UTF-8")
 	case len(result) > maxOutput:
 		return nil, t.failure(errorMCP, nil, t.server.def.ID, fmt.Sprintf(" answered with more than %d bytes", maxOutput))
+	}
+	if !plain {
+		t.server.contents.keep(ctx, c.x.call, r.Content)
 	}
 	return result, nil
 }
@@ -232,7 +234,7 @@ type mcpProgress struct {
 }
 
 // progress shows the progress of a call to whoever follows its run. What comes too fast is left out.
-func (s *mcpSession) progress(p *mcp.ProgressNotificationParams) {
+func (s *mcpSession) progress(ctx context.Context, p *mcp.ProgressNotificationParams) {
 	token, _ := p.ProgressToken.(string)
 	s.mu.Lock()
 	x := s.tokens[token]
@@ -240,7 +242,7 @@ func (s *mcpSession) progress(p *mcp.ProgressNotificationParams) {
 	if x == nil || !x.mayShow(p.Total > 0 && p.Progress >= p.Total) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = x.call.Write(ctx, mcpProgress{Progress: p.Progress, Total: p.Total, Message: clip(p.Message, maxQuoted)}) // nothing depends on it
 }

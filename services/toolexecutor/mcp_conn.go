@@ -180,7 +180,7 @@ func (m *MCPServer) prepareProgram() error {
 
 // start starts the program of a server. What it and its children leave running when the connection ends is killed.
 func (m *MCPServer) start(path string) (mcp.Transport, func(), error) {
-	cmd := exec.Command(path) //nolint:gosec,noctx // the operator's program, which lives as long as the connection
+	cmd := exec.Command(path) //nolint:noctx // the operator's program, which lives as long as the connection
 	cmd.Args, cmd.Dir, cmd.Env = m.def.Command, m.def.Dir, m.def.Env
 	said := &lockedTail{}
 	cmd.Stderr = said
@@ -335,7 +335,7 @@ func (c *mcpPipeConn) words() string {
 }
 
 func (x *mcpExchange) received(resp *jsonrpc.Response) {
-	reply := &mcpReply{Result: bytes.Clone(json.RawMessage(resp.Result))}
+	reply := &mcpReply{Result: bytes.Clone(resp.Result)}
 	if resp.Error != nil {
 		reply.Error = &mcpError{Message: resp.Error.Error()}
 		if wire, ok := errors.AsType[*jsonrpc.Error](resp.Error); ok {

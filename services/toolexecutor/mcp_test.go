@@ -131,6 +131,7 @@ func behaveOverMCP(t *testing.T, b tooltest.Behaviour) mcpHandler {
 			return texts(strings.Repeat("x", maxOutput+1)), nil
 		case tooltest.Broken:
 			return texts(`{"args":7}`), nil
+		case tooltest.Nothing:
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
 	}
@@ -195,7 +196,7 @@ func TestMCPProgram(t *testing.T) {
 			return nil, nil
 		},
 	})
-	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil { //nolint:usetesting // it ends by itself
+	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
 		os.Exit(1)
 	}
 	os.Exit(0)

@@ -3,6 +3,11 @@
 //
 // A worker that dies leaves its claim in the log. Whoever finds it later claims a call again that may be repeated, and
 // hands one with effects to people: nobody knows whether they happened.
+//
+// Tools of MCP servers are hosted as long as a server lists them exactly as weir apply has accepted them: executors keep
+// the lists in the registry (mcp.<id>), apply accepts what is there, and what was applied before anybody listed it is
+// accepted when it is listed first. A tool that changes leaves the registry, and calls of it that were released before end
+// without being sent. A call is sent once. What a server asks suspends the call; see [MCPServer].
 package toolexecutor
 
 import (
