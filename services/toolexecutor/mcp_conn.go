@@ -3,7 +3,6 @@ package toolexecutor
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"

@@ -35,7 +35,9 @@ tools:
 	for pool, want := range map[string][]string{
 		"": {"ask_user", "pay", "web_fetch"}, "default": {"ask_user", "web_fetch"}, "billing": {"pay"},
 	} {
-		tools, err := serveOptions{pool: pool}.tools(file)
+		var cfg workerConfig
+		err := serveOptions{pool: pool}.addTools(&cfg, file)
+		tools := cfg.Tools
 		if err != nil || !slices.Equal(toolNames(tools), want) {
 			t.Errorf("pool %q hosts %v (%v), want %v", pool, toolNames(tools), err, want)
 		}

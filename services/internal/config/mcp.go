@@ -159,7 +159,7 @@ func (f *File) acceptMCP(ctx context.Context, store Store, there map[string][]by
 		if err != nil {
 			return list, notes, fmt.Errorf("encode mcp server %s: %w", s.ID, err)
 		}
-		a, err := definition{events.RegistryMCP, s.ID, raw}.apply(ctx, store, there)
+		a, err := definition{kind: events.RegistryMCP, id: s.ID, body: raw}.apply(ctx, store, there)
 		if err != nil {
 			return list, notes, err
 		}
