@@ -156,6 +156,7 @@ type mcpSession struct {
 	client *mcp.ClientSession
 	end    func()
 	lost   chan struct{} // closed when the connection is lost
+	lose   func()
 	server mcpImplementation
 
 	mu     sync.Mutex
@@ -210,7 +211,8 @@ func (m *MCPServer) connect(ctx context.Context) (*mcpSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &mcpSession{lost: make(chan struct{}), calls: map[*mcpExchange]bool{}, tokens: map[string]*mcpExchange{}}
+	lost := make(chan struct{})
+	s := &mcpSession{lost: lost, lose: sync.OnceFunc(func() { close(lost) }), calls: map[*mcpExchange]bool{}, tokens: map[string]*mcpExchange{}}
 	client := mcp.NewClient(&mcp.Implementation{Name: "weir", Version: "1"}, &mcp.ClientOptions{
 		Capabilities:   &mcp.ClientCapabilities{},
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
@@ -234,7 +236,7 @@ func (m *MCPServer) connect(ctx context.Context) (*mcpSession, error) {
 	})
 	go func() { // ends with the connection, which close ends
 		_ = s.client.Wait()
-		close(s.lost)
+		s.lose()
 		m.changed()
 	}()
 	return s, nil

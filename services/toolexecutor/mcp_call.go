@@ -46,6 +46,16 @@ func (t *mcpTool) Run(ctx context.Context, call *agent.Call, args json.RawMessag
 	if err != nil {
 		return nil, err
 	}
+	x := &mcpExchange{}
+	result, err := t.once(ctx, call, x, args, asked)
+	if x.closed() { // since it was looked at last: nothing was sent, so this is the first time
+		return t.once(ctx, call, &mcpExchange{}, args, asked)
+	}
+	return result, err
+}
+
+// once sends the call over a connection that seems to be there, to a tool that is as it was accepted.
+func (t *mcpTool) once(ctx context.Context, call *agent.Call, x *mcpExchange, args json.RawMessage, asked mcpQuestion) (json.RawMessage, error) {
 	listing, s, err := t.server.list(ctx, mcpFresh)
 	if err != nil {
 		return nil, t.lost(ctx, err, &mcpExchange{})
@@ -53,7 +63,7 @@ func (t *mcpTool) Run(ctx context.Context, call *agent.Call, args json.RawMessag
 	if now, there := listing.tools[t.name]; !there || now.digest != t.digest {
 		return nil, t.disabled(there)
 	}
-	x := &mcpExchange{call: call, prepared: asked.Answered}
+	x.call, x.prepared = call, asked.Answered
 	if t.server.asksWithin() {
 		release, err := acquire(ctx, t.server.alone)
 		if err != nil {
@@ -85,6 +95,10 @@ func (t *mcpTool) send(ctx context.Context, s *mcpSession, x *mcpExchange, args 
 	params.SetProgressToken(token)
 	_, err := s.client.CallTool(withExchange(ctx, x), params)
 	x.end()
+	if errors.Is(err, mcp.ErrConnectionClosed) {
+		s.lose() // it may not have noticed yet
+		x.noteClosed()
+	}
 	reply := x.reply()
 	switch {
 	case reply == nil:

@@ -31,6 +31,7 @@ type mcpExchange struct {
 	call *agent.Call // of a tool
 
 	mu     sync.Mutex
+	shut   bool // the connection was closed
 	posted bool // the request is on its way
 	sent   bool // the server has perhaps got it
 	status int  // of HTTP
@@ -113,6 +114,19 @@ func (w *mcpWire) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Body = &mcpBody{ReadCloser: resp.Body, left: maxMCPAnswer}
 	}
 	return resp, nil
+}
+
+func (x *mcpExchange) noteClosed() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.shut = true
+}
+
+// closed reports whether the connection was closed before the request was sent.
+func (x *mcpExchange) closed() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.shut && !x.sent && !x.posted && x.got == nil
 }
 
 // takes reports whether a request belongs to the exchange: its first one, and those that go on reading a stream.
