@@ -43,6 +43,7 @@ const (
 	CodeModelFailed       Code = "model_failed"
 	CodeEmptyResponse     Code = "empty_response"
 	CodeTranscriptBroken  Code = "transcript_broken"
+	CodeWebSearch         Code = "web_search_unsupported_provider"
 	CodeAskExpired        Code = "ask_expired"
 	CodeDeadlineExceeded  Code = "deadline_exceeded"
 	CodeDefinitionMissing Code = "definition_missing"

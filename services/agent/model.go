@@ -27,11 +27,22 @@ type ModelRequest struct {
 	Messages     []events.Message
 	Tools        []ModelTool
 	ToolChoice   string // auto, none, required or tool:<name>; empty is auto
+	WebSearch    bool   // the provider shall search the web itself; only a [WebSearcher] is asked to
 	Settings     json.RawMessage
 	// ProviderOptions are an object by provider.
 	ProviderOptions json.RawMessage
 	// IdempotencyKey is the same for every attempt to ask for the same turn.
 	IdempotencyKey string
+}
+
+// ToolWebSearch is the id of the built-in tool that no executor runs: the provider of the model does, within the turn.
+const ToolWebSearch = "web_search"
+
+// WebSearcher is a model whose provider may search the web itself.
+type WebSearcher interface {
+	Model
+	// WebSearch is the provider's own name for it, empty if this provider cannot.
+	WebSearch() string
 }
 
 // ModelTool is what a model sees of a tool, and nothing else of it. Names are those of [SafeNames].

@@ -44,7 +44,7 @@ type Provider struct {
 var Providers = map[string]Provider{
 	"openai": {
 		BaseURL: "https://api.openai.com/v1", NeedsKey: true, open: chat,
-		dialect: openai.Dialect{Strict: true, MaxTokens: "max_completion_tokens", NoTopK: true},
+		dialect: openai.Dialect{Strict: true, MaxTokens: "max_completion_tokens", NoTopK: true, WebSearch: "openai.web_search"},
 	},
 	"xai": {
 		BaseURL: "https://api.x.ai/v1", NeedsKey: true, open: chat,

@@ -63,6 +63,10 @@ func (p *prompt) addTools(st *events.State, def *definition) (map[string]string,
 	}
 	for _, key := range keys {
 		m := def.tools[key]
+		if m.ID == agent.ToolWebSearch && m.Source.Kind == sourceBuiltin {
+			p.request.WebSearch = true
+			continue
+		}
 		p.keys[names[key]] = key
 		p.request.Tools = append(p.request.Tools, agent.ModelTool{
 			Name: names[key], Description: m.Description,
@@ -70,6 +74,21 @@ func (p *prompt) addTools(st *events.State, def *definition) (map[string]string,
 		})
 	}
 	return names, nil
+}
+
+// sourceBuiltin is the kind of tools that come with Weir.
+const sourceBuiltin = "builtin"
+
+// searches says that a model is to search the web whose provider cannot. It is told before the model is asked anything.
+func (p *prompt) searches(model agent.Model, id string) *events.Error {
+	if !p.request.WebSearch {
+		return nil
+	}
+	if m, ok := model.(agent.WebSearcher); ok && m.WebSearch() != "" {
+		return nil
+	}
+	return events.Errorf(events.CodeWebSearch, "the provider of the model %s cannot search the web itself: give the agent another model, or "+
+		"no tool %s", id, agent.ToolWebSearch)
 }
 
 // key is the agent's key for the name that a model used. A name that was never offered stays as it is: the gate answers

@@ -28,6 +28,9 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
 	}
 	p, broken := promptOf(st, def, name)
+	if broken == nil {
+		broken = p.searches(model, cmp.Or(st.Options.Model, def.agent.Model))
+	}
 	if broken != nil {
 		return s.end(ctx, st, head, *failedEnd(st, broken))
 	}

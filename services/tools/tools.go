@@ -14,7 +14,7 @@ const SourceBuiltin = "builtin"
 // Builtins are all built-in tools, by their ids. The map is the caller's.
 func Builtins() agent.Tools {
 	all := Tasks()
-	all["ask_user"], all["submit_plan"], all["web_fetch"] = AskUser, SubmitPlan, WebFetch
+	all["ask_user"], all["submit_plan"], all["web_fetch"], all["web_search"] = AskUser, SubmitPlan, WebFetch, WebSearch
 	return all
 }
 

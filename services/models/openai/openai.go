@@ -60,6 +60,8 @@ type Dialect struct {
 	NoStreamOptions bool
 	// NoTopK: the server refuses top_k.
 	NoTopK bool
+	// WebSearch is what the server calls its own search of the web. Empty: it has none.
+	WebSearch string
 }
 
 func (c Config) withDefaults() Config {
@@ -102,7 +104,10 @@ type Client struct {
 	http     *http.Client
 }
 
-var _ agent.Model = (*Client)(nil)
+var _ agent.WebSearcher = (*Client)(nil)
+
+// WebSearch is the server's own search of the web, by its name. It depends on the model whether the server accepts it.
+func (c *Client) WebSearch() string { return c.dialect.WebSearch }
 
 // New makes a client. It connects to nothing yet.
 func New(cfg Config) (*Client, error) {

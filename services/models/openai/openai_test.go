@@ -341,6 +341,30 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// TestB15_16SearchOptions: a server is told to search the web by an option, which options for this provider may fill in; it is
+// no tool, and with the choice "none" it is not told.
+func TestB15_16SearchOptions(t *testing.T) {
+	t.Parallel()
+	req := hello()
+	if got, _ := body(t, req, openai.Config{}); got["web_search_options"] != nil {
+		t.Errorf("unasked: %v", got)
+	}
+	req.WebSearch = true
+	got, _ := body(t, req, openai.Config{})
+	if diff := cmp.Diff(map[string]any{}, got["web_search_options"]); diff != "" || got["tools"] != nil {
+		t.Errorf("request %v", got)
+	}
+	req.ProviderOptions = json.RawMessage(`{"openai":{"webSearchOptions":{"search_context_size":"low"}}}`)
+	got, _ = body(t, req, openai.Config{})
+	if diff := cmp.Diff(map[string]any{"search_context_size": "low"}, got["web_search_options"]); diff != "" {
+		t.Error(diff)
+	}
+	req.ProviderOptions, req.ToolChoice = nil, "none"
+	if got, _ := body(t, req, openai.Config{}); got["web_search_options"] != nil {
+		t.Errorf("with the choice none: %v", got)
+	}
+}
+
 func TestB22_8StrictTools(t *testing.T) {
 	t.Parallel()
 	req := hello()

@@ -38,6 +38,11 @@ func (c *Client) prepare(req agent.ModelRequest) (*prepared, error) {
 	if err := c.addTools(&body, p, req); err != nil {
 		return nil, err
 	}
+	if req.WebSearch && req.ToolChoice != choiceNone { // options for this provider may say more
+		if err := setJSON(&body, "web_search_options", struct{}{}); err != nil {
+			return nil, err
+		}
+	}
 	if err := c.addSettings(&body, p, req); err != nil {
 		return nil, err
 	}
