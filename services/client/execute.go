@@ -173,6 +173,13 @@ func (c *Client) ToolOutput(ctx context.Context, req ToolRequest) (*ToolOutput, 
 	case req.Tool != "" && req.Tool != tool:
 		return nil, invalid("run %s is of the tool %s, and not of %s", req.RunID, tool, req.Tool)
 	case st.Ended == "":
+		waits, err := c.heldCall(ctx, req.RunID, tool)
+		if err != nil {
+			return nil, err
+		}
+		if waits != nil {
+			return nil, waits
+		}
 		return c.Run(req.RunID).toolOutput(ctx, tool, req.Wait)
 	}
 	end, err := events.Data[events.RunEnded](head)
@@ -180,6 +187,26 @@ func (c *Client) ToolOutput(ctx context.Context, req ToolRequest) (*ToolOutput, 
 		return nil, err
 	}
 	return c.endedCall(ctx, end, tool)
+}
+
+// heldCall is the call of a run when it waits for people now, as the log has it: what was shown of a long wait may not be
+// stored any more. Nil when it does not wait.
+func (c *Client) heldCall(ctx context.Context, run, tool string) (*SuspendedError, error) {
+	call := events.CallID{Run: run, Step: 1, Index: 1}
+	last, err := c.conn.Last(ctx, c.ns.Call(call, events.KindAsk).Chain())
+	switch {
+	case errors.Is(err, jetstream.ErrNotFound), err == nil && last.Place.Kind != events.KindAsk:
+		return nil, nil //nolint:nilnil // it does not wait
+	case err != nil:
+		return nil, busError(err)
+	}
+	ask, err := events.Data[events.CallHeld](last)
+	if err != nil {
+		return nil, err
+	}
+	waits := &SuspendedError{RunID: run, ToolCallID: call.String(), Tool: tool}
+	withPayload(events.AskChunk(ask, last.ID), func(p events.AskPayload) { waits.Asks = append(waits.Asks, p) })
+	return waits, nil
 }
 
 // toolOutput waits for the run of one tool.

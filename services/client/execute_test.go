@@ -124,7 +124,9 @@ func TestB1_17_HeldToolIsHeldAndYieldsItsOutputLater(t *testing.T) {
 		t.Errorf("again: %+v", again)
 	}
 	_, err = newClient(t, conn, "carol").ToolOutput(t.Context(), client.ToolRequest{RunID: s.RunID})
-	_ = suspended(t, err)
+	if diff := cmp.Diff(s, suspended(t, err)); diff != "" { // by the log as by what was shown
+		t.Error(diff)
+	}
 	if _, err := c.Approve(t.Context(), s.ToolCallID, nil); err != nil {
 		t.Fatal(err)
 	}

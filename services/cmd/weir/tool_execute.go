@@ -163,12 +163,13 @@ func (a *app) executeTool(ctx context.Context, req client.ToolRequest, later boo
 	}
 	req.RunID = cmp.Or(req.RunID, events.NewID(time.Now())) // so that it is known when this is stopped
 	a.note("run %s", req.RunID)
-	for {
+	for decided := ""; ; {
 		out, err := ask(c, ctx, req)
 		waits, held := errors.AsType[*client.SuspendedError](err)
-		if !held || len(waits.Asks) == 0 || !a.interactive() || a.liveOnly {
-			return a.toolEnding(ctx, c, req, out, err)
+		if !held || len(waits.Asks) == 0 || !a.interactive() || a.liveOnly || waits.Asks[0].Ask.Fingerprint == decided {
+			return a.toolEnding(ctx, c, req, out, err) // the last: it waits for others, too
 		}
+		decided = waits.Asks[0].Ask.Fingerprint
 		err = a.decideAll(ctx, c, waits.Asks)
 		if errors.Is(err, errLeft) {
 			a.note("left to others; the call waits: weir approvals ls --run %s", req.RunID)
