@@ -99,7 +99,10 @@ func (t *execTool) program() (string, error) {
 	}
 	name := t.def.Command[0]
 	if strings.ContainsRune(filepath.ToSlash(name), '/') && !filepath.IsAbs(name) {
-		name = filepath.Join(t.def.Dir, name)
+		var err error // absolute, or the name of a program beside weir.yaml would be looked up in the PATH
+		if name, err = filepath.Abs(filepath.Join(t.def.Dir, name)); err != nil {
+			return "", fmt.Errorf("command: %w", err)
+		}
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {

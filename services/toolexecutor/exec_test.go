@@ -323,3 +323,17 @@ func TestDefinitionsPrintNoSecrets(t *testing.T) {
 		}
 	}
 }
+
+// TestProgramBesideTheFile: a name with a slash is a path, also where the folder is the one that the process runs in.
+func TestProgramBesideTheFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("program", []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is a program
+		t.Fatal(err)
+	}
+	m := events.Manifest{ID: "tool", Description: "a program"}
+	for _, dir := range []string{"", "."} {
+		if _, err := NewExec(ExecDef{Manifest: m, Command: []string{"./program"}, Dir: dir}); err != nil {
+			t.Errorf("in %q: %v", dir, err)
+		}
+	}
+}

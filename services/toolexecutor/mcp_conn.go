@@ -176,18 +176,25 @@ func (b *mcpBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// prepareProgram finds the program of a server.
+// prepareProgram checks the program of a server. One that is not there is like a server that cannot be reached: it may
+// come, and hinders nothing else.
 func (m *MCPServer) prepareProgram() error {
 	// It is held to what programs of tools are held to.
 	t := &execTool{def: ExecDef{Command: m.def.Command, Dir: m.def.Dir}}
-	path, err := t.program()
-	if err != nil {
+	_, err := t.program()
+	if _, missing := errors.AsType[*exec.Error](err); err != nil && !missing {
 		return err
 	}
 	if err := checkEnv(m.def.Env); err != nil {
 		return err
 	}
-	m.dial = func() (mcp.Transport, func(), error) { return m.start(path) }
+	m.dial = func() (mcp.Transport, func(), error) {
+		path, err := t.program()
+		if err != nil {
+			return nil, nil, err
+		}
+		return m.start(path)
+	}
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (s *Service) lookAfter(ctx context.Context, m *MCPServer) error {
 	defer m.close()
 	said := ""
 	for wait := mcpLook; ; {
-		err := s.refresh(ctx, m)
+		err := s.refresh(ctx, m, true)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -82,7 +82,7 @@ func (s *Service) registerMCP(ctx context.Context) {
 	for _, m := range s.cfg.MCP {
 		looking.Go(func() {
 			defer m.close()
-			if err := s.refresh(ctx, m); err != nil {
+			if err := s.refresh(ctx, m, false); err != nil {
 				s.log.WarnContext(ctx, "mcp server cannot be used now", "server", m.def.ID, "error", m.quote([]byte(err.Error()), false))
 			}
 		})
@@ -91,8 +91,8 @@ func (s *Service) registerMCP(ctx context.Context) {
 }
 
 // refresh tells the registry what a server lists, and hosts and registers those of its tools that were accepted as they
-// are. It may be repeated at any time, beside other executors of the same server.
-func (s *Service) refresh(ctx context.Context, m *MCPServer) error {
+// are. It may be repeated at any time, beside other executors of the same server. tell logs what is not used.
+func (s *Service) refresh(ctx context.Context, m *MCPServer, tell bool) error {
 	listing, _, err := m.list(ctx, mcpRelist)
 	if err != nil {
 		return err
@@ -116,8 +116,10 @@ func (s *Service) refresh(ctx context.Context, m *MCPServer) error {
 	if err := s.use(ctx, m, usable); err != nil {
 		return err
 	}
-	s.tellLeftOut(ctx, m, listing, accepted)
-	m.settled(generation, accepted)
+	if tell {
+		s.tellLeftOut(ctx, m, listing, accepted)
+		m.settled(generation, accepted)
+	}
 	return nil
 }
 

@@ -202,6 +202,24 @@ func TestMCPProgram(t *testing.T) {
 	os.Exit(0)
 }
 
+// TestB18_2MissingProgram: a server whose program is not there is known, and lists nothing.
+func TestB18_2MissingProgram(t *testing.T) {
+	t.Parallel()
+	m := newMCP(t, MCPDef{ID: "tool", Command: []string{"./no-such-server"}, Dir: t.TempDir()})
+	if _, _, err := m.list(t.Context(), 0); err == nil {
+		t.Error("a program that is not there lists tools")
+	}
+	for _, bad := range []MCPDef{
+		{}, {ID: "x"}, {ID: "x", URL: "https://a.example", Command: []string{"y"}}, {ID: "x", Command: []string{""}},
+		{ID: "x", Command: []string{"y"}, Env: []string{"=z"}}, {ID: "x", URL: "http://127.0.0.1/mcp"}, {ID: "x", URL: "ftp://a.example"},
+		{ID: "x", URL: "https://a.example", Headers: map[string]string{"Idempotency-Key": "k"}},
+	} {
+		if _, err := NewMCP(bad); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+}
+
 func overPipes(t *testing.T, env ...string) MCPDef {
 	t.Helper()
 	return MCPDef{

@@ -173,6 +173,9 @@ func (s devSetup) apply(ctx context.Context, l *local, w *worker) (warnings []st
 		return nil, applyExample(ctx, conn, s.model)
 	}
 	report, err := config.Apply(ctx, conn, s.file, &config.ApplyOptions{AllowUnmatched: true}) // workers may come later
+	if err == nil && len(s.servers) > 0 {
+		err = w.Register(ctx) // what was accepted just now
+	}
 	return report.Warnings, err
 }
 
