@@ -327,7 +327,7 @@ func TestDefinitionsPrintNoSecrets(t *testing.T) {
 // TestProgramBesideTheFile: a name with a slash is a path, also where the folder is the one that the process runs in.
 func TestProgramBesideTheFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("program", []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile("program", []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	m := events.Manifest{ID: "tool", Description: "a program"}

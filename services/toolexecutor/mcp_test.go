@@ -210,8 +210,13 @@ func TestB18_2MissingProgram(t *testing.T) {
 		t.Error("a program that is not there lists tools")
 	}
 	for _, bad := range []MCPDef{
-		{}, {ID: "x"}, {ID: "x", URL: "https://a.example", Command: []string{"y"}}, {ID: "x", Command: []string{""}},
-		{ID: "x", Command: []string{"y"}, Env: []string{"=z"}}, {ID: "x", URL: "http://127.0.0.1/mcp"}, {ID: "x", URL: "ftp://a.example"},
+		{},
+		{ID: "x"},
+		{ID: "x", URL: "https://a.example", Command: []string{"y"}},
+		{ID: "x", Command: []string{""}},
+		{ID: "x", Command: []string{"y"}, Env: []string{"=z"}},
+		{ID: "x", URL: "http://127.0.0.1/mcp"},
+		{ID: "x", URL: "ftp://a.example"},
 		{ID: "x", URL: "https://a.example", Headers: map[string]string{"Idempotency-Key": "k"}},
 	} {
 		if _, err := NewMCP(bad); err == nil {
