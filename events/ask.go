@@ -130,6 +130,30 @@ type CallHeld struct {
 	ExpiresAt         time.Time       `json:"expiresAt"`
 	// Since is when the server stored the round's first ask, on those that repeat it: a decision counts from then on.
 	Since *time.Time `json:"since,omitempty"`
+	// Display is what lists and chunks show in place of arguments and payload, where a transform covers them.
+	Display *AskDisplay `json:"display,omitempty"`
+	// Transformed says, where an ask is shown and not stored, that its arguments and its payload are what Display says.
+	Transformed bool `json:"transformed,omitempty"`
+}
+
+// AskDisplay is what may be shown of the values of an ask.
+type AskDisplay struct {
+	Args           json.RawMessage `json:"args"`
+	SuspendPayload json.RawMessage `json:"suspendPayload,omitempty"`
+	Metadata       json.RawMessage `json:"metadata,omitempty"` // of its chunk
+}
+
+// Shown is the ask with its values as they may be shown.
+func (a CallHeld) Shown() CallHeld {
+	if a.Display == nil {
+		return a
+	}
+	a.Args, a.Transformed = a.Display.Args, true
+	if a.SuspendPayload != nil && a.Display.SuspendPayload != nil {
+		a.SuspendPayload = a.Display.SuspendPayload
+	}
+	a.Display = nil
+	return a
 }
 
 // Stage is a part of an escalation: from its time on more people may decide, and are told.

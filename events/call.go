@@ -20,29 +20,30 @@ func (e Effect) Repeatable() bool { return e == ReadOnly || e == Idempotent }
 
 // CallReleased is the gate's signed permission to run exact bytes (call.released on call.<c>.go.<pool>.<tool>).
 type CallReleased struct {
-	Namespace         Namespace       `json:"namespace"`
-	RunID             string          `json:"runId"`
-	ToolCallID        string          `json:"toolCallId"`
-	Round             int             `json:"round"`
-	Pool              string          `json:"pool"`
-	ToolID            string          `json:"toolId"`
-	ToolVersion       string          `json:"toolVersion"`
-	InputSchemaDigest string          `json:"inputSchemaDigest"`
-	Effect            Effect          `json:"effect"`
-	Args              string          `json:"args"` // the frozen bytes
-	Fingerprint       string          `json:"fingerprint"`
-	Follows           uint64          `json:"follows"` // sequence of the fact it follows; 0 for none
-	AllowedBy         AllowedBy       `json:"allowedBy"`
-	ToolName          string          `json:"toolName"`
-	AgentID           string          `json:"agentId"`
-	ThreadID          string          `json:"threadId,omitempty"`
-	ResourceID        string          `json:"resourceId,omitempty"`
-	RequestContext    json.RawMessage `json:"requestContext,omitempty"`
-	Resume            *Resume         `json:"resume,omitempty"`
-	SuspendPayload    json.RawMessage `json:"suspendPayload,omitempty"`
-	StartBy           time.Time       `json:"startBy"` // without a claim by then the call ends as unavailable
-	Timeout           Duration        `json:"timeout,omitempty"`
-	Attempt           int             `json:"attempt,omitempty"` // attempts before this release
+	Namespace         Namespace        `json:"namespace"`
+	RunID             string           `json:"runId"`
+	ToolCallID        string           `json:"toolCallId"`
+	Round             int              `json:"round"`
+	Pool              string           `json:"pool"`
+	ToolID            string           `json:"toolId"`
+	ToolVersion       string           `json:"toolVersion"`
+	InputSchemaDigest string           `json:"inputSchemaDigest"`
+	Effect            Effect           `json:"effect"`
+	Args              string           `json:"args"` // the frozen bytes
+	Fingerprint       string           `json:"fingerprint"`
+	Follows           uint64           `json:"follows"` // sequence of the fact it follows; 0 for none
+	AllowedBy         AllowedBy        `json:"allowedBy"`
+	ToolName          string           `json:"toolName"`
+	AgentID           string           `json:"agentId"`
+	ThreadID          string           `json:"threadId,omitempty"`
+	ResourceID        string           `json:"resourceId,omitempty"`
+	RequestContext    json.RawMessage  `json:"requestContext,omitempty"`
+	Resume            *Resume          `json:"resume,omitempty"`
+	SuspendPayload    json.RawMessage  `json:"suspendPayload,omitempty"`
+	Transform         *TransformPolicy `json:"transform,omitempty"` // of the run, what of it concerns the tool
+	StartBy           time.Time        `json:"startBy"`             // without a claim by then the call ends as unavailable
+	Timeout           Duration         `json:"timeout,omitempty"`
+	Attempt           int              `json:"attempt,omitempty"` // attempts before this release
 }
 
 func (d CallReleased) expiry() time.Time { return d.StartBy }
@@ -147,6 +148,11 @@ type CallFinished struct {
 	Cancel      *CancelCause    `json:"cancel,omitempty"`
 	// Foreign is the sequence of a fact that no service of Weir wrote and that this result therefore follows.
 	Foreign uint64 `json:"foreign,omitempty"`
+	// Display and Transcript are the outcome as it may be shown where a transform covers that target: the result or the error,
+	// or that nothing may be shown of it. Absent, they are made when they are needed.
+	Display       json.RawMessage `json:"display,omitempty"`
+	DisplayFailed bool            `json:"displayFailed,omitempty"`
+	Transcript    json.RawMessage `json:"transcript,omitempty"`
 }
 
 // OutcomeDelayed keeps the outcome of a worker that came after its chain had gone on: evidence, never state

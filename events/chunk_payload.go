@@ -215,12 +215,13 @@ func ToolInputEndChunk(run, toolCallID string) Chunk {
 	return NewChunk(run, ChunkToolInputEnd, ToolCallPayload{ToolCallID: toolCallID})
 }
 
-// ToolCallChunk is a complete call. Arguments that are no JSON are shown as a text.
-func ToolCallChunk(run, toolCallID, toolName, args string) Chunk {
-	return NewChunk(run, ChunkToolCall, ToolCallPayload{ToolCallID: toolCallID, ToolName: toolName, Args: shownArgs(args)})
+// ToolCallChunk is a complete call.
+func ToolCallChunk(run, toolCallID, toolName string, args json.RawMessage) Chunk {
+	return NewChunk(run, ChunkToolCall, ToolCallPayload{ToolCallID: toolCallID, ToolName: toolName, Args: args})
 }
 
-func shownArgs(args string) json.RawMessage {
+// ShownArgs are arguments as a model wrote them, as a chunk has them: what is no JSON as a text.
+func ShownArgs(args string) json.RawMessage {
 	if raw, err := ParseArgs(args, false); err == nil {
 		return raw
 	}
@@ -302,6 +303,11 @@ func modelOutputMetadata(o *ModelOutput) json.RawMessage {
 
 // AskChunk shows an ask. Its id is that of the fact.
 func AskChunk(a CallHeld, id string) Chunk {
+	var metadata json.RawMessage
+	if a.Display != nil {
+		metadata = a.Display.Metadata
+	}
+	a = a.Shown()
 	p := AskPayload{ToolCallID: a.ToolCallID, ToolName: a.ToolName, Args: a.Args, Ask: AskBrief{
 		ToolCallID: a.ToolCallID, RunID: a.RunID, RootRunID: a.RootRunID, Path: a.Path, AgentID: a.AgentID,
 		Round: a.Round, Kind: a.Kind, Fingerprint: a.Fingerprint, Reason: a.Reason.Text, ExpiresAt: a.ExpiresAt,
@@ -318,7 +324,7 @@ func AskChunk(a CallHeld, id string) Chunk {
 		p.SuspendPayload = a.SuspendPayload
 	}
 	c := NewChunk(a.RunID, t, p)
-	c.ID = id
+	c.ID, c.Metadata = id, metadata
 	return c
 }
 

@@ -74,6 +74,15 @@ const (
 	ErrorFingerprintMismatch = "fingerprint_mismatch"
 )
 
+// OwnErrorName reports whether Weir gives an error of this name itself, so that it says nothing of a call's values.
+func OwnErrorName(name string) bool {
+	switch name {
+	case ErrorToolNotFound, ErrorPanic, ErrorTimeout, ErrorUnavailable, ErrorDeliveryExhausted, ErrorCancelled, ErrorFingerprintMismatch:
+		return true
+	}
+	return false
+}
+
 // Error is the only shape of an error on the wire.
 type Error struct {
 	Code    Code   `json:"code"`

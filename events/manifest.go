@@ -106,6 +106,9 @@ type AgentDef struct {
 
 	// AutoResumeSuspendedTools lets messages of a thread answer what suspended tools of its earlier runs wait for.
 	AutoResumeSuspendedTools bool `json:"autoResumeSuspendedTools,omitempty"`
+
+	// Transform says what may be shown of the calls of its runs.
+	Transform *TransformPolicy `json:"transform,omitempty"`
 }
 
 // RuleAction is what a rule does with a call that it matches.

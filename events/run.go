@@ -24,6 +24,9 @@ type RunRequested struct {
 	Limits              *Limits         `json:"limits,omitempty"`
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
 
+	// Transform says what may be shown of the calls of the run, in place of the agent's policy.
+	Transform *TransformPolicy `json:"transform,omitempty"`
+
 	// AutoResumeSuspendedTools lets the message answer what suspended tools of the thread wait for, and lets later messages
 	// answer tools of this run; null: as the agent says.
 	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`

@@ -47,6 +47,7 @@ type OpenAsk struct {
 	ToolName       string          `json:"toolName"`
 	Title          string          `json:"title,omitempty"`
 	Args           json.RawMessage `json:"args"`
+	Transformed    bool            `json:"transformed,omitempty"` // arguments and payload are what a transform shows
 	Fingerprint    string          `json:"fingerprint"`
 	Allowed        []Decision      `json:"allowed"`
 	Reason         AskReason       `json:"reason"`
@@ -67,8 +68,10 @@ type OpenAsk struct {
 
 // Open is the ask as lists show it.
 func (a CallHeld) Open() OpenAsk {
+	a = a.Shown()
 	return OpenAsk{
-		ToolCallID: a.ToolCallID, RunID: a.RunID, Path: a.Path, AgentID: a.AgentID, Round: a.Round, Kind: a.Kind,
+		Transformed: a.Transformed,
+		ToolCallID:  a.ToolCallID, RunID: a.RunID, Path: a.Path, AgentID: a.AgentID, Round: a.Round, Kind: a.Kind,
 		ToolName: a.ToolName, Title: a.Title, Args: a.Args, Fingerprint: a.Fingerprint, Allowed: a.Allowed,
 		Reason: a.Reason, Approvers: a.Approvers, NotRequester: a.NotRequester, Signed: a.Signed, NoGrant: a.NoGrant,
 		Quorum: a.Quorum, EscalatedTo: a.EscalatedTo, Reminders: a.Reminders, Preview: a.Preview,

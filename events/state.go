@@ -53,6 +53,17 @@ type Options struct {
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
 
 	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`
+
+	Transform *TransformPolicy `json:"transform,omitempty"`
+}
+
+// TransformPolicy says what may be shown of the calls of the run: the request's word, else that of the agent; nil when
+// neither says anything.
+func (o Options) TransformPolicy(agent AgentDef) *TransformPolicy {
+	if o.Transform != nil {
+		return o.Transform
+	}
+	return agent.Transform
 }
 
 // AutoResumes reports whether messages may answer suspended tools of the run's thread: the request's word, else that of
@@ -159,6 +170,7 @@ func StateOf(d RunStarted, e Event) *State {
 			ToolID: r.ToolID, Args: r.Args, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 			ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits,
 			Metadata: r.Metadata, AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
+			Transform: r.Transform,
 		},
 		RequestContext: r.RequestContext, TraceParent: e.TraceParent,
 		MainSeq: e.Seq, Messages: slices.Clone([]Message(r.Messages)), Calls: []CallState{},

@@ -2,6 +2,8 @@ package jetstream
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -23,6 +25,24 @@ func (c *Conn) AskHost(ctx context.Context, subject string, body []byte) ([]byte
 		return nil, fmt.Errorf("ask %s: %w", subject, err)
 	}
 	return reply.Data, nil
+}
+
+// TransformAtHost asks a host of a tool how a value may be shown.
+func (c *Conn) TransformAtHost(ctx context.Context, tool events.Manifest, req events.TransformRequest) (events.TransformAnswer, error) {
+	var answer events.TransformAnswer
+	req.Namespace = c.Namespace()
+	body, err := events.Marshal(req)
+	if err != nil {
+		return answer, fmt.Errorf("ask for a transform: %w", err)
+	}
+	raw, err := c.AskHost(ctx, c.Namespace().ToolService(tool.Pool, tool.ID, events.VerbTransform), body)
+	if err != nil {
+		return answer, err
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return answer, errors.New("a transform that is no answer") // the error would quote it
+	}
+	return answer, nil
 }
 
 // AnswerAsHost answers requests on a subject until ctx ends, then waits for the answers that are under way. Of the

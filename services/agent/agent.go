@@ -42,6 +42,9 @@ type Agent struct {
 	// AutoResumeSuspendedTools lets the next message of a thread answer what a suspended tool of an earlier run of this agent
 	// waits for: when it does, that run goes on, and no other begins. Default: suspended tools wait to be resumed.
 	AutoResumeSuspendedTools bool
+
+	// Transform says what may be shown of the calls of its runs, whatever their tools say. Default: what the tools say.
+	Transform *events.TransformPolicy
 }
 
 // Def is the agent as data, as the registry holds it. An agent that is defined wrongly gives an error with the code
@@ -52,6 +55,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		Tools: a.toolIDs(), Agents: a.agentIDs(), Workflows: maps.Clone(a.Workflows), ToolChoice: a.ToolChoice,
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools,
+		Transform: a.Transform,
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)

@@ -17,7 +17,8 @@ type checked struct {
 	// mapOutput says what a model is told in place of a result; nil: the result.
 	mapOutput func(ctx context.Context, call *Call, result json.RawMessage) (*events.ModelOutput, error)
 	secrets   *events.Secrets
-	broken    error // what is wrong with the definition; such a tool does not run
+	transform *Transform // its functions; nil: none
+	broken    error      // what is wrong with the definition; such a tool does not run
 
 	input, output, suspend *events.Schema // nil: anything
 }
@@ -142,7 +143,10 @@ func (c *checked) suspension(s *Suspension) error {
 
 // invalidArgs makes the result of refused arguments. Secret fields are not quoted.
 func (c *checked) invalidArgs(call *Call, args json.RawMessage, err error, started bool) error {
-	quoted := string(c.secrets.Args(args))
+	quoted := ""
+	if absent(c.manifest.Transform) {
+		quoted = string(c.secrets.Args(args))
+	}
 	return &InvalidError{
 		Result: events.InvalidInput(call.ToolName(), err, quoted), Started: started, message: err.Error(),
 	}

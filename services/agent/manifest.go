@@ -47,10 +47,10 @@ func manifestIssues(m events.Manifest) []events.Issue {
 		add("maxAttempts", "must not be negative")
 	}
 	for field, raw := range map[string]json.RawMessage{
-		"transform": m.Transform, "hooks": m.Hooks, "background": m.Background,
+		"hooks": m.Hooks, "background": m.Background,
 	} {
 		if !absent(raw) {
-			// Ignoring it would show what a transform hides, or wait where nothing should.
+			// Ignoring it would wait where nothing should.
 			add(field, "is not supported by this release")
 		}
 	}
@@ -59,6 +59,9 @@ func manifestIssues(m events.Manifest) []events.Issue {
 	}
 	if _, err := events.ParseForm(m.ToModelOutput); err != nil {
 		add("toModelOutput", "%v", err)
+	}
+	if _, err := events.ParseTransform(m.Transform); err != nil {
+		add("transform", "%v", err)
 	}
 	if canonical, err := events.Canonical(m.InputSchema); err == nil && m.InputSchemaDigest != events.Digest(canonical) {
 		add("inputSchemaDigest", "is not the digest of the canonical input schema")

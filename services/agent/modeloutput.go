@@ -80,7 +80,7 @@ func MapResult(ctx context.Context, t Tool, call *Call, result json.RawMessage) 
 	if run == nil {
 		return nil, nil //nolint:nilnil // the result itself
 	}
-	o, err := guardedMap(ctx, run, call, result)
+	o, err := within(ctx, func() (*events.ModelOutput, error) { return run(ctx, call, result) })
 	if err != nil || o == nil {
 		return nil, err
 	}
@@ -88,31 +88,4 @@ func MapResult(ctx context.Context, t Tool, call *Call, result json.RawMessage) 
 		return nil, fmt.Errorf("what the model is to be told: %w", err)
 	}
 	return o, nil
-}
-
-// guardedMap turns a panic into an error, and does not wait for a function that ignores its deadline.
-func guardedMap(ctx context.Context, run func(context.Context, *Call, json.RawMessage) (*events.ModelOutput, error),
-	call *Call, result json.RawMessage,
-) (*events.ModelOutput, error) {
-	type mapped struct {
-		output *events.ModelOutput
-		err    error
-	}
-	done := make(chan mapped, 1)
-	go func() {
-		var m mapped
-		defer func() {
-			if r := recover(); r != nil {
-				m = mapped{err: &PanicError{Value: r}}
-			}
-			done <- m
-		}()
-		m.output, m.err = run(ctx, call, result)
-	}()
-	select {
-	case m := <-done:
-		return m.output, m.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }

@@ -54,6 +54,7 @@ type ToolOptions struct {
 	Preview *Preview // what a call would do, for people: PreviewTemplate or PreviewFunc; default none
 
 	ToModelOutput *OutputMap // what a model is told in place of results: MapOutput or MapOutputJQ; default the result
+	Transform     *Transform // what may be shown of calls to who watches and who reads; default everything
 
 	Strict          bool            // ask providers for strict arguments, where they can
 	ProviderOptions json.RawMessage // an object by provider, passed on where the adapter can
@@ -112,6 +113,7 @@ func NewTool[In, Out any](id, description string, fn func(context.Context, *Call
 	if o.ToModelOutput != nil {
 		c.mapOutput = o.ToModelOutput.run
 	}
+	c.transform = o.Transform
 	return c
 }
 
@@ -156,8 +158,12 @@ func (o *ToolOptions) manifest(id, description string) (events.Manifest, []event
 	if o.ToModelOutput != nil {
 		m.ToModelOutput, _ = events.Marshal(o.ToModelOutput.form)
 	}
+	var issues []events.Issue
+	if o.Transform != nil {
+		m.Transform, issues = o.Transform.manifest()
+	}
 	if len(o.InputExamples) == 0 {
-		return m, nil
+		return m, issues
 	}
 	type example struct {
 		Input any `json:"input"`
@@ -168,7 +174,7 @@ func (o *ToolOptions) manifest(id, description string) (events.Manifest, []event
 	}
 	var err error
 	if m.InputExamples, err = events.Marshal(examples); err != nil {
-		return m, []events.Issue{{Field: "inputExamples", Message: err.Error()}}
+		issues = append(issues, events.Issue{Field: "inputExamples", Message: err.Error()})
 	}
-	return m, nil
+	return m, issues
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/internal/judge"
 	"github.com/weirkeeper/weir/services/internal/rule"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // onStep gives each call of a model turn its first fact: a result when it ends here, a release, or an ask.
@@ -197,21 +198,20 @@ func (s *Service) finish(ctx context.Context, result events.Event) error {
 // no turn on it. What somebody else has put in a result's place is not shown.
 func (s *Service) show(ctx context.Context, result events.Event) {
 	if d, err := events.Data[events.CallFinished](result); err == nil {
-		d, args := s.secretsOf(ctx, d.RunID, d.ToolName).Finished(d, d.Args)
-		s.chunk(ctx, events.ResultChunk(d, args, result.ID))
+		d, args, notes := s.viewOf(ctx, d.RunID, d.ToolName).Finished(ctx, d, d.Args)
+		c := events.ResultChunk(d, args, result.ID)
+		c.Metadata = notes.Metadata()
+		s.chunk(ctx, c)
 	}
 }
 
-// secretsOf are those of a tool of a run; when nobody knows, everything is one.
-func (s *Service) secretsOf(ctx context.Context, run, toolName string) *events.Secrets {
+// viewOf shows what may be shown of a tool of a run; when nobody knows, that is nothing.
+func (s *Service) viewOf(ctx context.Context, run, toolName string) *transform.View {
 	r, err := s.run(ctx, run)
 	if err != nil {
-		return events.AllSecret
+		return transform.Nothing
 	}
-	if t := r.tools[toolName]; t != nil {
-		return t.secrets
-	}
-	return nil
+	return r.view(toolName)
 }
 
 // chunk publishes what people watch. It never fails a call: what is lost here is published again with the step's end.
@@ -275,6 +275,9 @@ func (s *Service) addAsk(ctx context.Context, call events.CallID, h holding) (ev
 		return last, ours, err
 	}
 	h.ask.Preview, h.ask.LastWords = nil, nil
+	if h.ask.Display != nil {
+		h.ask.Display = &events.AskDisplay{Args: events.Unavailable(events.PhaseApproval), SuspendPayload: events.Unavailable(events.PhaseSuspend)}
+	}
 	last, ours, err = s.add(ctx, place, h.prev, h.ask)
 	if !errors.Is(err, jetstream.ErrTooLarge) {
 		return last, ours, err

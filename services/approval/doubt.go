@@ -11,6 +11,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/internal/judge"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // onSuspend asks people about a call that has suspended itself or was found in doubt.
@@ -189,9 +190,9 @@ func (s *Service) onLate(ctx context.Context, d jetstream.Delivery) error {
 func (s *Service) safeLate(ctx context.Context, r *run, call events.CallID, late events.OutcomeDelayed) events.OutcomeDelayed {
 	rel, err := s.lastRelease(ctx, r, call)
 	if err != nil || r.tools[rel.ToolName] == nil {
-		return events.AllSecret.Delayed(late, nil)
+		return transform.Nothing.Delayed(ctx, late, "", nil)
 	}
-	return r.tools[rel.ToolName].secrets.Delayed(late, json.RawMessage(rel.Args))
+	return r.view(rel.ToolName).Delayed(ctx, late, rel.ToolName, json.RawMessage(rel.Args))
 }
 
 // abandonFact writes the fact that a delivery owed when the gate has to give it up, so that the run goes on or ends.

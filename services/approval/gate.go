@@ -12,6 +12,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/internal/judge"
 	"github.com/weirkeeper/weir/services/internal/rule"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // question is one call as the gate looks at it: everything that its judgement rests on, and nothing else.
@@ -86,12 +87,12 @@ func (q question) freeze() (frozen, *events.CallFinished) {
 	if args == nil {
 		var err error
 		if args, err = events.ParseArgs(q.planned.Args, q.planned.Truncated); err != nil {
-			return frozen{}, q.result(events.OutcomeInvalid, invalidInput(t, q.planned, err))
+			return frozen{}, q.result(events.OutcomeInvalid, q.invalidInput(t, err))
 		}
 	}
 	args, err := events.Normalize(t.input, args)
 	if err != nil {
-		return frozen{}, q.result(events.OutcomeInvalid, invalidInput(t, q.planned, err))
+		return frozen{}, q.result(events.OutcomeInvalid, q.invalidInput(t, err))
 	}
 	if err := q.checkContext(t); err != nil {
 		return frozen{}, q.result(events.OutcomeInvalid, func(d *events.CallFinished) {
@@ -125,10 +126,13 @@ func unknownTool(name string, usable []string) func(*events.CallFinished) {
 	}
 }
 
-func invalidInput(t *tool, c events.CallPlanned, err error) func(*events.CallFinished) {
-	return func(d *events.CallFinished) {
-		d.Result = events.InvalidInput(c.ToolName, err, t.secrets.ArgsText(c.Args))
+// invalidInput says why arguments were refused, and quotes them where nothing hides them.
+func (q question) invalidInput(t *tool, err error) func(*events.CallFinished) {
+	quoted := ""
+	if v := q.run.view(q.planned.ToolName); !v.Covers(events.TargetDisplay) && !v.Covers(events.TargetTranscript) {
+		quoted = t.secrets.ArgsText(q.planned.Args)
 	}
+	return func(d *events.CallFinished) { d.Result = events.InvalidInput(q.planned.ToolName, err, quoted) }
 }
 
 // result is the outcome of a call that ends at the gate without having started.
@@ -171,7 +175,7 @@ func (q question) release(f frozen, by events.AllowedBy) events.CallReleased {
 		Effect: f.tool.Effect, Args: string(f.args), Fingerprint: f.fingerprint, Follows: q.follows, AllowedBy: by,
 		ToolName: q.planned.ToolName, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
 		RequestContext: st.RequestContext, StartBy: q.now.Add(cmp.Or(time.Duration(f.tool.StartTimeout), 5*time.Minute)),
-		Timeout: f.tool.Timeout, Attempt: q.attempt,
+		Timeout: f.tool.Timeout, Attempt: q.attempt, Transform: transform.For(q.run.start.Options.TransformPolicy(q.run.agent), f.tool.Manifest),
 	}
 }
 

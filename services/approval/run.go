@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // run is what the gate knows of a run and what never changes while it lasts: where it began, and the definitions that
@@ -16,7 +17,8 @@ import (
 type run struct {
 	start *events.State // the state before the first step, or that of the last carry
 	agent events.AgentDef
-	tools map[string]*tool // by the key that the model sees
+	tools map[string]*tool           // by the key that the model sees
+	views map[string]*transform.View // by key, of tools that hide something
 }
 
 // tool is a pinned definition, ready to be used.
@@ -28,6 +30,9 @@ type tool struct {
 	preview *events.PreviewForm
 	secrets *events.Secrets // nil: it has none
 }
+
+// view shows what may be shown of calls to a tool of the run; of a tool that it does not have there is nothing to hide.
+func (r *run) view(toolName string) *transform.View { return r.views[toolName] }
 
 // key is where the run's snapshot is kept.
 func (r *run) key() string {
@@ -75,7 +80,7 @@ func (s *Service) begin(ctx context.Context, id string, first events.Event) (*ev
 
 // pinned reads the definitions of a run. Those that are missing or broken end its calls, not the gate.
 func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
-	r := &run{start: st, tools: map[string]*tool{}}
+	r := &run{start: st, tools: map[string]*tool{}, views: map[string]*transform.View{}}
 	if st.Definitions.Agent != "" {
 		raw, err := s.conn.Def(ctx, st.Definitions.Agent)
 		if err != nil {
@@ -91,6 +96,9 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 			return nil, fmt.Errorf("definition of tool %s: %w", key, err)
 		}
 		r.tools[key] = t
+		if v := transform.New(t.Manifest, st.Options.TransformPolicy(r.agent), s.conn.TransformAtHost); v != nil {
+			r.views[key] = v
+		}
 	}
 	return r, nil
 }

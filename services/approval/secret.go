@@ -15,12 +15,16 @@ import (
 // Asks and answers are read by more people than the log is. What the schemas of a tool mark as secret stands there as
 // its length and digest; the whole is a blob, stored before the fact that refers to it.
 
-// conceal takes secrets out of asks that are about to be stored.
+// conceal takes secrets out of asks that are about to be stored, and makes what transforms show of them.
 func (s *Service) conceal(ctx context.Context, r *run, held []holding) error {
 	for i := range held {
 		ask := &held[i].ask
 		t := r.tools[ask.ToolName]
-		if t == nil || t.secrets == nil {
+		if t == nil {
+			continue
+		}
+		if t.secrets == nil {
+			ask.Display = r.view(ask.ToolName).Ask(ctx, *ask)
 			continue
 		}
 		ask.Reason.Error = t.secrets.Of(ask.Args).Text(ask.Reason.Error)
@@ -32,6 +36,7 @@ func (s *Service) conceal(ctx context.Context, r *run, held []holding) error {
 		if ask.Args, ask.DataRef, err = s.veil(ctx, ask.Args, t.secrets.Args(ask.Args)); err != nil {
 			return fmt.Errorf("keep the arguments of %s: %w", ask.ToolCallID, err)
 		}
+		ask.Display = r.view(ask.ToolName).Ask(ctx, *ask)
 	}
 	return nil
 }

@@ -280,6 +280,10 @@ func (s *Service) shown(ctx context.Context, fact events.Event) (*events.CallHel
 		return nil, fmt.Errorf("definition of tool %s: %w", ask.ToolID, err)
 	}
 	ask.Args = events.Mask(t.input, ask.Args)
+	if ask.Display == nil && r.view(ask.ToolName).Covers(events.TargetDisplay) { // asked by a gate that knew of no transforms
+		ask.Display = r.view(ask.ToolName).Ask(ctx, ask)
+	}
+	ask = ask.Shown()
 	if ask.Quorum == nil {
 		return &ask, nil
 	}

@@ -59,11 +59,11 @@ func (s *Service) pinTool(ctx context.Context, id string) (events.Definitions, *
 
 // call commits the one step of a run of one tool. It tells readers what a turn of a model that makes this call would.
 func (s *Service) call(ctx context.Context, st *events.State, head events.Event, def *definition, delivery int) error {
-	t := s.newTeller(ctx, st, prompt{secrets: def.secrets}, (delivery-1)*triesPerDelivery+1)
+	t := s.newTeller(ctx, st, prompt{views: def.views}, (delivery-1)*triesPerDelivery+1)
 	t.begin()
 	t.turn.calls = plannedCalls(st)
 	for i, c := range t.turn.calls {
-		t.tell(events.ToolCallChunk(st.RunID, t.callID(i), c.ToolName, t.hides(i).ArgsText(c.Args)))
+		t.tell(t.callChunk(i, c.Args))
 	}
 	return s.commit(ctx, st, head, t.turn, limitsOf(nil, st.Options.Limits))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // memory is what a planner remembers of an open run: its state, and the main fact that it was folded up to. It may be
@@ -91,26 +92,29 @@ type definition struct {
 	agent events.AgentDef
 	tools map[string]events.Manifest // by key
 
-	secrets map[string]*events.Secrets // by key, of tools that have some
+	views map[string]*transform.View // by key, of tools that hide something
 }
 
-// hides is what must not be shown of calls to a tool, by the key under which the agent holds it. Of a definition that
-// nobody can read that is everything.
-func (d *definition) hides(key string) *events.Secrets {
+// view shows what may be shown of calls to a tool, by the key under which the agent holds it. Of a definition that nobody
+// can read that is nothing.
+func (d *definition) view(key string) *transform.View {
 	if d == nil {
-		return events.AllSecret
+		return transform.Nothing
 	}
-	return d.secrets[key]
+	return d.views[key]
 }
 
 // definition reads what a run is pinned to.
 func (s *Service) definition(ctx context.Context, st *events.State) (*definition, error) {
 	pins := st.Definitions
-	id := pinsKey(pins)
+	id, err := pinsKey(st)
+	if err != nil {
+		return nil, err
+	}
 	if d, ok := s.agents.Get(id); ok {
 		return d, nil
 	}
-	d := &definition{tools: map[string]events.Manifest{}, secrets: map[string]*events.Secrets{}}
+	d := &definition{tools: map[string]events.Manifest{}, views: map[string]*transform.View{}}
 	if pins.Agent != "" {
 		if err := s.read(ctx, pins.Agent, &d.agent); err != nil {
 			return nil, fmt.Errorf("agent %s: %w", st.AgentID, err)
@@ -122,21 +126,27 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 			return nil, fmt.Errorf("tool %s: %w", key, err)
 		}
 		d.tools[key] = m
-		if secrets := events.SecretsOf(m); secrets != nil {
-			d.secrets[key] = secrets
+		if v := transform.New(m, st.Options.TransformPolicy(d.agent), s.conn.TransformAtHost); v != nil {
+			d.views[key] = v
 		}
 	}
 	s.agents.Put(id, d, 1)
 	return d, nil
 }
 
-func pinsKey(d events.Definitions) string {
+// pinsKey is the same for runs of the same definitions of which the same may be shown.
+func pinsKey(st *events.State) (string, error) {
+	d := st.Definitions
 	var b strings.Builder
 	b.WriteString(d.Agent)
 	for _, key := range slices.Sorted(maps.Keys(d.Tools)) {
 		b.WriteString("\x00" + key + "\x00" + d.Tools[key])
 	}
-	return b.String()
+	if st.Options.Transform == nil {
+		return b.String(), nil
+	}
+	policy, err := events.Marshal(st.Options.Transform)
+	return b.String() + "\x00\x00" + string(policy), err
 }
 
 func (s *Service) read(ctx context.Context, digest string, into any) error {
@@ -164,8 +174,10 @@ func (s *Service) showResult(ctx context.Context, st *events.State, result event
 }
 
 func (s *Service) showCall(ctx context.Context, def *definition, c events.CallState) {
-	f, args := def.hides(c.Planned.ToolName).Finished(*c.Finished, c.Args())
-	s.chunk(ctx, events.ResultChunk(f, args, c.FinishedID))
+	f, args, notes := def.view(c.Planned.ToolName).Finished(ctx, *c.Finished, c.Args())
+	chunk := events.ResultChunk(f, args, c.FinishedID)
+	chunk.Metadata = notes.Metadata()
+	s.chunk(ctx, chunk)
 }
 
 // finishStep tells readers that a settled step is over: the chunk of every result, those that were shown when they came
@@ -180,7 +192,10 @@ func (s *Service) finishStep(ctx context.Context, st *events.State, def *definit
 	}
 	messageID := st.Messages[len(st.Messages)-1].ID
 	continued := st.Final == "" && st.CancelDue() == nil && !st.OneTool()
-	shown := func(c events.CallState) json.RawMessage { return def.hides(c.Planned.ToolName).Args(c.Args()) }
+	shown := func(c events.CallState) json.RawMessage {
+		about := transform.Call{RunID: st.RunID, ToolCallID: c.Planned.ToolCallID, ToolName: c.Planned.ToolName}
+		return def.view(c.Planned.ToolName).Args(ctx, events.TargetDisplay, events.PhaseInput, about, c.Args()).Value
+	}
 	s.chunk(ctx, events.StepFinishChunk(st, messageID, reasonToolCalls, continued, shown))
 }
 

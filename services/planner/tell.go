@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // teller reads one attempt of a turn from the model and tells readers as it goes.
@@ -63,12 +64,12 @@ type held struct {
 	of    string              // what they are pieces of
 	first func() events.Chunk // makes what comes before them, when that is not told yet either
 	text  strings.Builder
-	chunk func(text string) events.Chunk
+	chunk func(text string) (c events.Chunk, shown bool)
 	timer *time.Timer
 }
 
 // piece holds a piece back for a moment, with those that come right after it.
-func (t *teller) piece(of, text string, chunk func(string) events.Chunk) {
+func (t *teller) piece(of, text string, chunk func(string) (events.Chunk, bool)) {
 	<-t.free
 	defer func() { t.free <- struct{}{} }()
 	if t.held == nil || t.held.of != of {
@@ -108,11 +109,27 @@ func (t *teller) tellCall(i int) {
 		t.flushLocked()
 		t.publish(events.ToolInputEndChunk(t.st.RunID, id))
 	}
-	t.publish(events.ToolCallChunk(t.st.RunID, id, t.turn.calls[i].ToolName, t.hides(i).ArgsText(t.args[i].String())))
+	t.publish(t.callChunk(i, t.args[i].String()))
 }
 
-// hides is what must not be shown of a call.
-func (t *teller) hides(i int) *events.Secrets { return t.p.secrets[t.turn.calls[i].ToolName] }
+// callChunk shows a call with its arguments as they may be shown.
+func (t *teller) callChunk(i int, args string) events.Chunk {
+	about := t.about(i)
+	shown, made := t.view(i).Text(t.ctx, about, args)
+	c := events.ToolCallChunk(about.RunID, about.ToolCallID, about.ToolName, shown.Value)
+	if made {
+		c.Metadata = transform.Notes{events.PhaseInput: shown}.Metadata()
+	}
+	return c
+}
+
+// view shows what may be shown of a call.
+func (t *teller) view(i int) *transform.View { return t.p.views[t.turn.calls[i].ToolName] }
+
+// about names a call to its view.
+func (t *teller) about(i int) transform.Call {
+	return transform.Call{RunID: t.st.RunID, ToolCallID: t.callID(i), ToolName: t.turn.calls[i].ToolName}
+}
 
 func (t *teller) flush() {
 	<-t.free
@@ -131,7 +148,9 @@ func (t *teller) flushLocked() {
 		t.publish(h.first())
 	}
 	if h.text.Len() > 0 {
-		t.publish(h.chunk(h.text.String()))
+		if c, shown := h.chunk(h.text.String()); shown {
+			t.publish(c)
+		}
 	}
 }
 
@@ -196,7 +215,7 @@ func (t *teller) hear(p agent.ModelPart) {
 		if i, ok := t.calls[p.ID]; ok {
 			args := t.args[i]
 			args.WriteString(p.Text)
-			if !t.hides(i).HidesInput() {
+			if t.view(i).ShowsDeltas() {
 				t.piece(t.callID(i), p.Text, t.inputDelta(i))
 			}
 		}
@@ -223,9 +242,14 @@ func (t *teller) startCall(p agent.ModelPart) {
 }
 
 // inputDelta makes chunks of pieces of a call's arguments.
-func (t *teller) inputDelta(i int) func(text string) events.Chunk {
-	run, id, name := t.st.RunID, t.callID(i), t.turn.calls[i].ToolName
-	return func(text string) events.Chunk { return events.ToolInputDeltaChunk(run, id, name, text) }
+func (t *teller) inputDelta(i int) func(text string) (events.Chunk, bool) {
+	view, about := t.view(i), t.about(i)
+	return func(text string) (events.Chunk, bool) {
+		text, notes, shown := view.Delta(t.ctx, about, text)
+		c := events.ToolInputDeltaChunk(about.RunID, about.ToolCallID, about.ToolName, text)
+		c.Metadata = notes.Metadata()
+		return c, shown
+	}
 }
 
 func (t *teller) callID(i int) string {
@@ -251,7 +275,7 @@ func (t *teller) hearText(p agent.ModelPart) {
 	part.Signature += p.Signature
 	if p.Text != "" {
 		run, id := t.st.RunID, t.textID()
-		t.piece(id, p.Text, func(text string) events.Chunk { return events.TextDeltaChunk(run, kind, id, text) })
+		t.piece(id, p.Text, func(text string) (events.Chunk, bool) { return events.TextDeltaChunk(run, kind, id, text), true })
 	}
 }
 

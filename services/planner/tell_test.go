@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/jetstream/jetstreamtest"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // spoken is a model that says some parts.
@@ -106,6 +108,50 @@ func TestListenTellsArgumentsAsTheyCome(t *testing.T) {
 				want := append(append([]events.ChunkType{}, said...), c.want...)
 				if diff := cmp.Diff(want, told(t, l, len(want))); diff != "" {
 					t.Errorf("chunks (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestB5_6_PiecesOfArguments of a covered tool are told in their form, and not at all when there is none or when it fails.
+func TestB5_6_PiecesOfArguments(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ transform, want string }{
+		"not covered":  {``, `{"n":1}`},
+		"transcript":   {`{"transcript":{}}`, `{"n":1}`},
+		"no form":      {`{"display":{"input":{"jq":"."}}}`, ``},
+		"form":         {`{"display":{"inputDelta":{"jq":"length|tostring"}}}`, `52`},
+		"fails":        {`{"display":{"inputDelta":{"jq":"error"}}}`, ``},
+		"gives none":   {`{"display":{"inputDelta":{"jq":"empty"}}}`, ``},
+		"no text":      {`{"display":{"inputDelta":{"jq":"length"}}}`, ``},
+		"no host":      {`{"display":{"inputDelta":{"go":true}}}`, ``},
+		"is malformed": {`{"display":7}`, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newListener(t)
+				l.p.views = map[string]*transform.View{"lookup": transform.New(events.Manifest{ID: "lookup", Transform: json.RawMessage(c.transform)}, nil, nil)}
+				_, err := l.listen(t.Context(), slow{[]agent.ModelPart{
+					{Type: agent.PartToolInputStart, ID: "a", ToolName: "lookup"}, {Type: agent.PartToolInputDelta, ID: "a", Text: `{"n":`},
+					{Type: agent.PartToolInputDelta, ID: "a", Text: `1}`}, {Type: agent.PartToolInputEnd, ID: "a"}, {Type: agent.PartFinish},
+				}, maxHeld + time.Millisecond})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				for chunk, err := range l.s.conn.Follow(t.Context(), l.st.RunID, 0, nil) {
+					var p events.ToolCallPayload
+					if err != nil || json.Unmarshal(chunk.Payload, &p) != nil {
+						t.Fatal(err, string(chunk.Payload))
+					}
+					if got += p.ArgsTextDelta; chunk.Type == events.ChunkToolCall {
+						break
+					}
+				}
+				if got != c.want {
+					t.Errorf("told %q, want %q", got, c.want)
 				}
 			})
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // giveBack is how long a release that this process does not host is left to others.
@@ -263,14 +264,25 @@ func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c ev
 	if a.Outcome == events.OutcomeOK {
 		f.ModelOutput = s.modelOutput(ctx, h, call, a.Result)
 	}
+	h.safe(ctx, rel, f)
 	return outcome{attempt: c.Attempt, finished: f}
 }
 
 // callInfo is what the handler may know of its call.
 func (s *Service) callInfo(h host, rel events.CallReleased, c events.CallClaimed) agent.CallInfo {
+	view := h.viewFor(rel)
 	show := func(ctx context.Context, output json.RawMessage) error {
 		output = h.secrets.OfResume(rel.Resume).JSON(h.secrets.Of(json.RawMessage(rel.Args)).JSON(output))
-		return s.conn.PublishChunk(ctx, s.origin, events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, output))
+		about := transform.Call{
+			RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, Input: h.secrets.Args(json.RawMessage(rel.Args)),
+		}
+		output, notes, shown := view.Written(ctx, about, output)
+		if !shown {
+			return nil
+		}
+		chunk := events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, output)
+		chunk.Metadata = notes.Metadata()
+		return s.conn.PublishChunk(ctx, s.origin, chunk)
 	}
 	return agent.CallInfo{
 		RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, AgentID: rel.AgentID,

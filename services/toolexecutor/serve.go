@@ -12,20 +12,24 @@ import (
 // maxPreview bounds how long a preview may take, whatever its asker says.
 const maxPreview = 10 * time.Second
 
-// answers are the loops that answer what gates ask about the tools hosted here. A request proves nothing about its
+// answers are the loops that answer what gates and planners ask about the tools hosted here. A request proves nothing about its
 // sender: what is done for one must change nothing.
 func (s *Service) answers() []func(context.Context) error {
 	var loops []func(context.Context) error
 	for _, h := range s.hostedNow() {
-		form, err := events.ParsePreviewForm(h.manifest.Preview)
-		if err != nil || form == nil || !form.Go {
-			continue
+		answer := func(verb string, f func(context.Context, host, []byte) []byte) {
+			subject := s.ns.ToolService(h.manifest.Pool, h.manifest.ID, verb)
+			loops = append(loops, func(ctx context.Context) error {
+				return s.conn.AnswerAsHost(ctx, subject, events.HostGroup(h.manifest.Version),
+					func(ctx context.Context, body []byte) []byte { return f(ctx, h, body) })
+			})
 		}
-		subject := s.ns.ToolService(h.manifest.Pool, h.manifest.ID, events.VerbPreview)
-		loops = append(loops, func(ctx context.Context) error {
-			return s.conn.AnswerAsHost(ctx, subject, events.HostGroup(h.manifest.Version),
-				func(ctx context.Context, body []byte) []byte { return s.preview(ctx, h, body) })
-		})
+		if form, err := events.ParsePreviewForm(h.manifest.Preview); err == nil && form != nil && form.Go {
+			answer(events.VerbPreview, s.preview)
+		}
+		if t, err := events.ParseTransform(h.manifest.Transform); err == nil && t.HasGo() {
+			answer(events.VerbTransform, s.transform)
+		}
 	}
 	return loops
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/internal/jq"
 	"github.com/weirkeeper/weir/services/internal/service"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // Name is the service's name on the bus.
@@ -83,7 +84,8 @@ type host struct {
 	manifest events.Manifest
 	input    *events.Schema
 	secrets  *events.Secrets
-	output   *jq.Program // maps results for models; nil: the tool does, or nothing
+	output   *jq.Program     // maps results for models; nil: the tool does, or nothing
+	view     *transform.View // of runs without a policy of their own
 }
 
 // New makes an executor of some tools.
@@ -128,7 +130,12 @@ func (s *Service) hostOf(t agent.Tool) (host, error) {
 	if err != nil {
 		return host{}, fmt.Errorf("tool %s: toModelOutput: %w", m.ID, err)
 	}
-	return host{tool: t, manifest: m, input: input, secrets: events.SecretsOf(m), output: output}, nil
+	if err := checkForms(m); err != nil {
+		return host{}, fmt.Errorf("tool %s: transform: %w", m.ID, err)
+	}
+	h := host{tool: t, manifest: m, input: input, secrets: events.SecretsOf(m), output: output}
+	h.view = transform.New(m, nil, h.transform)
+	return h, nil
 }
 
 // hosted is the host of a tool here.

@@ -42,7 +42,7 @@ func (a *app) editArgs(ctx context.Context, c *client.Client, id string, d *clie
 		return events.Errorf(events.CodeChanged, "call %s is not what you looked at any more: it waits with the fingerprint %s",
 			ask.ToolCallID, ask.Fingerprint)
 	case ask.ArgsDigest != "" && !events.SameDigest(ask.ArgsDigest, events.Digest(ask.Args)):
-		return usagef("the arguments hold secrets, which are not shown: give all of them with --data")
+		return usagef("some of the arguments are not shown: give all of them with --data")
 	}
 	before, err := pretty(ask.Args)
 	if err != nil {

@@ -53,6 +53,8 @@ type File struct {
 
 	other      Problems // warnings that the registry does not settle
 	references []reference
+
+	transform *events.TransformPolicy // of agents that have none
 }
 
 // ToolDef is a tool that needs no code of ours. Its manifest is complete; how it runs never leaves the process.
@@ -100,6 +102,7 @@ func Parse(name string, data []byte, lookup Lookup) (*File, error) {
 	models := root.readModels(f)
 	root.readTools(f)
 	root.readMCPServers(f)
+	f.transform = root.policy(f)
 	root.readAgents(f, models)
 	f.addBuiltins()
 	root.readPrincipals(f)
@@ -115,6 +118,7 @@ func Parse(name string, data []byte, lookup Lookup) (*File, error) {
 
 var sections = []string{
 	"namespace", "retention", "auditRetention", "chunkRetention", "pools", "models", "agents", "tools", "mcpServers", "rules", "principals",
+	"transform",
 }
 
 // root reads the outermost mapping. An empty file is an empty one.

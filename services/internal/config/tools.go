@@ -15,7 +15,6 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/internal/egress"
-	"github.com/weirkeeper/weir/services/internal/jq"
 )
 
 // Forms that schemas/config.json repeats.
@@ -30,7 +29,7 @@ var (
 var toolKeys = []string{
 	"title", "description", "version", "inputSchema", "outputSchema", "requestContextSchema", "effect", "requireApproval",
 	"pool", "timeout", "startTimeout", "expires", "onExpiry", "maxAttempts", "strict", "providerOptions", "inputExamples",
-	"preview", "toModelOutput", "exec", "http",
+	"preview", "toModelOutput", "transform", "exec", "http",
 }
 
 // readTools reads the section tools.
@@ -66,7 +65,7 @@ func (o object) manifest(id string) events.Manifest {
 		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", events.OnExpiryDecline, events.OnExpiryFail),
 		MaxAttempts: o.count("maxAttempts"), Strict: o.on("strict"), ProviderOptions: o.jsonObject("providerOptions"),
 		InputExamples: o.json("inputExamples"), Preview: o.preview(),
-		ToModelOutput: o.program("toModelOutput"),
+		ToModelOutput: o.toModelOutput(), Transform: o.transform(),
 	}
 }
 
@@ -81,25 +80,6 @@ func (o object) preview() json.RawMessage {
 	if err != nil || p.r.problems.about(p.path) || p.r.problems.about(p.sub("template")) {
 		return nil
 	}
-	return raw
-}
-
-// program reads what is made by a jq program. A function can be had in Go only.
-func (o object) program(key string) json.RawMessage {
-	if !o.has(key) {
-		return nil
-	}
-	p := o.r.object(o.fields[key], o.sub(key), "jq")
-	p.require("jq")
-	form := events.Form{JQ: p.code("jq")}
-	if o.r.problems.about(p.path) || o.r.problems.about(p.sub("jq")) {
-		return nil
-	}
-	if _, err := jq.Compile(form.JQ); err != nil {
-		p.fail("jq", "%v", err)
-		return nil
-	}
-	raw, _ := events.Marshal(form) // a text always encodes
 	return raw
 }
 

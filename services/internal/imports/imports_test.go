@@ -44,14 +44,17 @@ var ours = map[string][]string{
 	"services/planner": {
 		"events", "jetstream", "services/agent", "services/internal/jq",
 		"services/internal/lru", "services/internal/rule", "services/internal/service", "services/internal/telemetry",
+		"services/internal/transform",
 	},
 	"services/approval": {
 		"events", "jetstream", "services/internal/jq", "services/internal/judge", "services/internal/lru",
 		"services/internal/rule", "services/internal/service", "services/internal/telemetry",
+		"services/internal/transform",
 	},
 	"services/toolexecutor": {
 		"events", "jetstream", "services/agent", "services/internal/egress",
 		"services/internal/jq", "services/internal/lru", "services/internal/service", "services/internal/telemetry",
+		"services/internal/transform",
 	},
 	"services/toolexecutor/tooltest": {"events", "services/agent"},
 	"services/gateway": {
@@ -78,6 +81,7 @@ var ours = map[string][]string{
 	"services/internal/sim":       {everything},
 	"services/internal/story":     {},
 	"services/internal/telemetry": {},
+	"services/internal/transform": {"events", "services/internal/jq", "services/internal/lru", "services/internal/rule"},
 
 	"services/internal/egress/egresstest": {"services/internal/egress"},
 

@@ -91,14 +91,16 @@ func (l *tap) listen(t *testing.T, b *bench) *nats.Conn {
 		ns.Chunks(), ns.Live("*"), ns.EveryCall(events.KindAsk), ns.EveryCall(events.KindAnswer),
 		strings.Replace(ns.Notes("x"), ".x.", ".*.", 1),
 	} {
-		_, err := nc.Subscribe(subject, func(m *nats.Msg) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.heard = append(l.heard, m.Subject+" "+string(m.Data)+fmt.Sprint(m.Header))
-		})
+		_, err := nc.Subscribe(subject, l.hear)
 		b.must(err)
 	}
 	return nc
+}
+
+func (l *tap) hear(m *nats.Msg) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard = append(l.heard, m.Subject+" "+string(m.Data)+fmt.Sprint(m.Header))
 }
 
 // stored is every message of every stream that may hold no secret, and every value of such buckets.
