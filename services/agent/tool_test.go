@@ -147,12 +147,11 @@ func TestB2_7InvalidArgumentsDoNotStart(t *testing.T) {
 	}
 }
 
-// What no service of this release applies is refused: a transform that hides nothing is worse than none.
+// What no service of this release applies is refused.
 func TestManifestsOfLaterReleasesAreRefused(t *testing.T) {
 	t.Parallel()
 	form := json.RawMessage(`{"display":{}}`)
 	for field, set := range map[string]func(*events.Manifest){
-		"transform":  func(m *events.Manifest) { m.Transform = form },
 		"hooks":      func(m *events.Manifest) { m.Hooks = form },
 		"background": func(m *events.Manifest) { m.Background = form },
 	} {

@@ -134,8 +134,11 @@ func TestB5_6_PiecesOfArguments(t *testing.T) {
 				l := newListener(t)
 				l.p.views = map[string]*transform.View{"lookup": transform.New(events.Manifest{ID: "lookup", Transform: json.RawMessage(c.transform)}, nil, nil)}
 				_, err := l.listen(t.Context(), slow{[]agent.ModelPart{
-					{Type: agent.PartToolInputStart, ID: "a", ToolName: "lookup"}, {Type: agent.PartToolInputDelta, ID: "a", Text: `{"n":`},
-					{Type: agent.PartToolInputDelta, ID: "a", Text: `1}`}, {Type: agent.PartToolInputEnd, ID: "a"}, {Type: agent.PartFinish},
+					{Type: agent.PartToolInputStart, ID: "a", ToolName: "lookup"},
+					{Type: agent.PartToolInputDelta, ID: "a", Text: `{"n":`},
+					{Type: agent.PartToolInputDelta, ID: "a", Text: `1}`},
+					{Type: agent.PartToolInputEnd, ID: "a"},
+					{Type: agent.PartFinish},
 				}, maxHeld + time.Millisecond})
 				if err != nil {
 					t.Fatal(err)

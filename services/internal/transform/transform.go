@@ -171,7 +171,7 @@ func (v *View) Show(ctx context.Context, t events.Target, p events.Phase, c Call
 		if !ok {
 			continue
 		}
-		made, err := v.make(ctx, f, t, p, c, value)
+		made, err := v.made(ctx, f, about{t, p, c}, value)
 		switch {
 		case errors.Is(err, jq.ErrNothing):
 			continue
@@ -183,32 +183,41 @@ func (v *View) Show(ctx context.Context, t events.Target, p events.Phase, c Call
 	return events.Shown{Value: events.Unavailable(p), Suppress: p == events.PhaseInputDelta}
 }
 
-func (v *View) make(ctx context.Context, f form, t events.Target, p events.Phase, c Call, value json.RawMessage) (json.RawMessage, error) {
+// about says what is shown to whom.
+type about struct {
+	target events.Target
+	phase  events.Phase
+	call   Call
+}
+
+// made is what a form makes of a value.
+func (v *View) made(ctx context.Context, f form, a about, value json.RawMessage) (json.RawMessage, error) {
 	if f.isGo {
-		return v.ask(ctx, t, p, c, value)
+		return v.ask(ctx, a, value)
 	}
 	if f.program == nil {
 		return nil, errors.New("the program cannot be compiled")
 	}
-	about, err := events.Marshal(struct {
+	call, err := events.Marshal(struct {
 		Target     events.Target   `json:"target"`
 		Phase      events.Phase    `json:"phase"`
 		ToolName   string          `json:"toolName"`
 		ToolCallID string          `json:"toolCallId"`
 		Input      json.RawMessage `json:"input,omitempty"`
-	}{t, p, c.ToolName, c.ToolCallID, c.Input})
+	}{a.target, a.phase, a.call.ToolName, a.call.ToolCallID, a.call.Input})
 	if err != nil {
 		return nil, err
 	}
-	return f.program.Run(ctx, value, about)
+	return f.program.Run(ctx, value, call)
 }
 
 // ask asks a host of the tool, once for each value.
-func (v *View) ask(ctx context.Context, t events.Target, p events.Phase, c Call, value json.RawMessage) (json.RawMessage, error) {
+func (v *View) ask(ctx context.Context, a about, value json.RawMessage) (json.RawMessage, error) {
 	if v.host == nil {
 		return nil, errors.New("no host can be asked")
 	}
-	key := string(t) + "\x00" + string(p) + "\x00" + c.ToolCallID + "\x00" + string(value)
+	c := a.call
+	key := string(a.target) + "\x00" + string(a.phase) + "\x00" + c.ToolCallID + "\x00" + string(value)
 	if known, ok := v.asked.Get(key); ok {
 		return known.Value, nil
 	}
@@ -216,7 +225,7 @@ func (v *View) ask(ctx context.Context, t events.Target, p events.Phase, c Call,
 	defer cancel()
 	answer, err := v.host(ctx, v.tool, events.TransformRequest{
 		RunID: c.RunID, ToolCallID: c.ToolCallID, ToolName: c.ToolName, ToolID: v.tool.ID, ToolVersion: v.tool.Version,
-		InputSchemaDigest: v.tool.InputSchemaDigest, Target: t, Phase: p, Value: value, Input: c.Input,
+		InputSchemaDigest: v.tool.InputSchemaDigest, Target: a.target, Phase: a.phase, Value: value, Input: c.Input,
 		Within: events.Duration(Patience),
 	})
 	switch {
