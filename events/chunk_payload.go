@@ -216,9 +216,7 @@ func ToolInputEndChunk(run, toolCallID string) Chunk {
 }
 
 // ToolCallChunk is a complete call.
-func ToolCallChunk(run, toolCallID, toolName string, args json.RawMessage) Chunk {
-	return NewChunk(run, ChunkToolCall, ToolCallPayload{ToolCallID: toolCallID, ToolName: toolName, Args: args})
-}
+func ToolCallChunk(run string, p ToolCallPayload) Chunk { return NewChunk(run, ChunkToolCall, p) }
 
 // ShownArgs are arguments as a model wrote them, as a chunk has them: what is no JSON as a text.
 func ShownArgs(args string) json.RawMessage {

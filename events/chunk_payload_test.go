@@ -121,7 +121,8 @@ func TestChunksOfAllKinds(t *testing.T) {
 		StartChunk("r", "support", "m1"), StepStartChunk("r", "m1", sampleTime), StepRetryChunk("r", "m1", 2),
 		TextStartChunk("r", PartText, "t"), TextDeltaChunk("r", PartReasoning, "t", "x"), TextEndChunk("r", PartText, "t"),
 		ToolInputStartChunk("r", "r=1-1", "t"), ToolInputDeltaChunk("r", "r=1-1", "t", `{"a`), ToolInputEndChunk("r", "r=1-1"),
-		ToolCallChunk("r", "r=1-1", "t", json.RawMessage(`{"a":1}`)), ToolCallChunk("r", "r=1-1", "t", ShownArgs(`{"a":`)),
+		ToolCallChunk("r", ToolCallPayload{ToolCallID: "r=1-1", ToolName: "t", Title: "T", Args: json.RawMessage(`{"a":1}`)}),
+		ToolCallChunk("r", ToolCallPayload{ToolCallID: "r=1-1", ToolName: "t", Args: ShownArgs(`{"a":`)}),
 		ToolOutputChunk("r", "r=1-1", "t", json.RawMessage(`"x"`)), WarningChunk("r", "code", "text"),
 		SuspendedChunk("r", []string{"r=1-1"}), StepFinishChunk(&st, "m1", "tool-calls", true, CallState.Args),
 		AskChunk(sampleHeld(), "f"), ResultChunk(sampleFinished(), nil, "f"))

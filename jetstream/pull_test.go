@@ -38,7 +38,7 @@ func TestConsumeKeepsWhatItHolds(t *testing.T) {
 	})
 }
 
-func TestConsumeFetchesWhatStarts(t *testing.T) {
+func TestB3_6ConsumeFetchesWhatStarts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		srv, c := open(t)

@@ -59,7 +59,7 @@ func (s *Service) pinTool(ctx context.Context, id string) (events.Definitions, *
 
 // call commits the one step of a run of one tool. It tells readers what a turn of a model that makes this call would.
 func (s *Service) call(ctx context.Context, st *events.State, head events.Event, def *definition, delivery int) error {
-	t := s.newTeller(ctx, st, prompt{views: def.views}, (delivery-1)*triesPerDelivery+1)
+	t := s.newTeller(ctx, st, prompt{def: def}, (delivery-1)*triesPerDelivery+1)
 	t.begin()
 	t.turn.calls = plannedCalls(st)
 	for i, c := range t.turn.calls {

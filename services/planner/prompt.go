@@ -8,14 +8,13 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
-	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // prompt is a turn's request to the model, and the way back from the names that the model sees to the agent's keys.
 type prompt struct {
 	request agent.ModelRequest
-	keys    map[string]string          // by the name that the model sees
-	views   map[string]*transform.View // by key
+	keys    map[string]string // by the name that the model sees
+	def     *definition
 }
 
 // promptOf builds the request of a run's next turn from its pinned definitions and its frozen options.
@@ -24,7 +23,7 @@ func promptOf(st *events.State, def *definition, model string) (prompt, *events.
 	if err := checkPairing(messages); err != nil {
 		return prompt{}, events.Errorf(events.CodeTranscriptBroken, "%v", err)
 	}
-	p := prompt{keys: map[string]string{}, views: def.views, request: agent.ModelRequest{
+	p := prompt{keys: map[string]string{}, def: def, request: agent.ModelRequest{
 		Model: model, Instructions: def.agent.Instructions,
 		ToolChoice: cmp.Or(st.Options.ToolChoice, def.agent.ToolChoice, "auto"),
 		Settings:   def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions,

@@ -116,7 +116,9 @@ func (t *teller) tellCall(i int) {
 func (t *teller) callChunk(i int, args string) events.Chunk {
 	about := t.about(i)
 	shown, made := t.view(i).Text(t.ctx, about, args)
-	c := events.ToolCallChunk(about.RunID, about.ToolCallID, about.ToolName, shown.Value)
+	c := events.ToolCallChunk(about.RunID, events.ToolCallPayload{
+		ToolCallID: about.ToolCallID, ToolName: about.ToolName, Title: t.p.def.tools[about.ToolName].Title, Args: shown.Value,
+	})
 	if made {
 		c.Metadata = transform.Notes{events.PhaseInput: shown}.Metadata()
 	}
@@ -124,7 +126,7 @@ func (t *teller) callChunk(i int, args string) events.Chunk {
 }
 
 // view shows what may be shown of a call.
-func (t *teller) view(i int) *transform.View { return t.p.views[t.turn.calls[i].ToolName] }
+func (t *teller) view(i int) *transform.View { return t.p.def.view(t.turn.calls[i].ToolName) }
 
 // about names a call to its view.
 func (t *teller) about(i int) transform.Call {

@@ -132,7 +132,9 @@ func TestB5_6_PiecesOfArguments(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newListener(t)
-				l.p.views = map[string]*transform.View{"lookup": transform.New(events.Manifest{ID: "lookup", Transform: json.RawMessage(c.transform)}, nil, nil)}
+				l.p.def.views = map[string]*transform.View{
+					"lookup": transform.New(events.Manifest{ID: "lookup", Transform: json.RawMessage(c.transform)}, nil, nil),
+				}
 				_, err := l.listen(t.Context(), slow{[]agent.ModelPart{
 					{Type: agent.PartToolInputStart, ID: "a", ToolName: "lookup"},
 					{Type: agent.PartToolInputDelta, ID: "a", Text: `{"n":`},
@@ -192,7 +194,7 @@ func newListener(t *testing.T) *teller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.newTeller(t.Context(), &events.State{RunID: "r", AgentID: "support"}, prompt{}, 1)
+	return s.newTeller(t.Context(), &events.State{RunID: "r", AgentID: "support"}, prompt{def: &definition{}}, 1)
 }
 
 type noModels struct{}

@@ -86,9 +86,9 @@ func TestB9_6_B9_7_B9_9SuspendTwice(t *testing.T) {
 	})
 }
 
-// TestB8_12Doubt loses the worker of a call with effects. People say what is to be done: again, what happened, or nothing.
+// TestB3_4_B8_12Doubt loses the worker of a call with effects. People say what is to be done: again, what happened, or nothing.
 // (B3.4, B8.12)
-func TestB8_12Doubt(t *testing.T) {
+func TestB3_4_B8_12Doubt(t *testing.T) {
 	for d, want := range map[events.Decision]struct {
 		outcome events.Outcome
 		starts  int
@@ -125,9 +125,9 @@ func TestB8_12Doubt(t *testing.T) {
 	}
 }
 
-// TestPoison kills every worker that starts a call which may be repeated. After as many attempts as the tool allows it
+// TestB3_20Poison kills every worker that starts a call which may be repeated. After as many attempts as the tool allows it
 // ends with an error. (B3.20)
-func TestPoison(t *testing.T) {
+func TestB3_20Poison(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		entered := make(chan struct{}, 4)
@@ -154,9 +154,9 @@ func TestPoison(t *testing.T) {
 	})
 }
 
-// TestNobodyHostsTheVersion starts a run with one version of a tool, of which no host is left, only one of the next. The
+// TestB3_19NobodyHostsTheVersion starts a run with one version of a tool, of which no host is left, only one of the next. The
 // release is given back until its deadline, and then the call is unavailable. (B3.19)
-func TestNobodyHostsTheVersion(t *testing.T) {
+func TestB3_19NobodyHostsTheVersion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		versioned := func(version string) agent.Tool {
@@ -191,8 +191,8 @@ func TestNobodyHostsTheVersion(t *testing.T) {
 	})
 }
 
-// TestConflict registers two definitions of one version of a tool: the second host is refused. (B1.18)
-func TestConflict(t *testing.T) {
+// TestB1_18Conflict registers two definitions of one version of a tool: the second host is refused. (B1.18)
+func TestB1_18Conflict(t *testing.T) {
 	in(t, job(events.Effectful, done), func(w *sim.World) {
 		cfg := w.ExecutorConfig()
 		cfg.Tools = job(events.ReadOnly, done).Tools

@@ -90,9 +90,9 @@ func TestHabits(t *testing.T) {
 	}
 }
 
-// TestForgedRelease shows releases that no gate has made for exactly these bytes: nothing runs, and the call ends as
+// TestB3_1ForgedRelease shows releases that no gate has made for exactly these bytes: nothing runs, and the call ends as
 // blocked. (B3.1)
-func TestForgedRelease(t *testing.T) {
+func TestB3_1ForgedRelease(t *testing.T) {
 	t.Parallel()
 	other, err := jetstream.NewKey()
 	if err != nil {
@@ -436,8 +436,8 @@ func live(w *sim.World, id string, before func(events.Event) error) *toolexecuto
 	return s
 }
 
-// TestSameProcessTwice delivers a release twice to one process before its claim is stored: one starts, the other waits.
-func TestSameProcessTwice(t *testing.T) {
+// TestB3_2SameProcessTwice delivers a release twice to one process before its claim is stored: one starts, the other waits.
+func TestB3_2SameProcessTwice(t *testing.T) {
 	inBlocked(t, events.Effectful, nil, func(w *sim.World, b *blocker) {
 		w.Start(planner.Name)
 		w.Start(approval.Name)
