@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -554,6 +555,28 @@ func HostGroup(version string) string { return "v" + Token(version) }
 // message names it as the subject of its reply.
 func IsInternal(subject string) bool {
 	return strings.HasPrefix(subject, "weir.") || strings.HasPrefix(subject, "$")
+}
+
+// maxForeign bounds the subject of a service of others.
+const maxForeign = 255
+
+// CheckForeign refuses what is no subject for requests to services of others: one with wildcards or an empty token, and
+// every one on which Weir or the server listens, or may. A tool that spoke there would speak as a service of Weir.
+func CheckForeign(subject string) error {
+	switch {
+	case subject == "" || len(subject) > maxForeign:
+		return fmt.Errorf("want a subject of 1 to %d bytes", maxForeign)
+	case strings.ContainsFunc(subject, func(r rune) bool { return r <= ' ' || r > '~' || r == '*' || r == '>' }):
+		return errors.New("a subject to send to has no wildcards, no spaces and no letters beyond ASCII")
+	}
+	tokens := strings.Split(subject, ".")
+	if slices.Contains(tokens, "") {
+		return errors.New("a subject has no empty part between its dots")
+	}
+	if root := tokens[0]; root == "weir" || root[0] == '$' || root[0] == '_' {
+		return errors.New("subjects that begin with weir, $ or _ are those of Weir and of the server; a tool must not speak there")
+	}
+	return nil
 }
 
 // Keys of buckets.

@@ -29,5 +29,5 @@
 // plain streams, because a bucket as the client makes it lets any writer of one key wipe the others.
 //
 // Requests that a micro service answers are stored nowhere (Serve, Ask); what must survive of one is stored before its
-// reply (StoreRequest).
+// reply (StoreRequest). Services of others are asked by Request, which never speaks on a subject of Weir or of the server.
 package jetstream

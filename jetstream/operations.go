@@ -114,6 +114,13 @@ func (o *operations) cut(err error) {
 	}
 }
 
+// inboxPrefix is where replies come in, with the dot at its end.
+func (o *operations) inboxPrefix() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.inbox
+}
+
 func (o *operations) replies() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -241,7 +241,7 @@ type outcome struct {
 func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) outcome {
 	began := time.Now()
 	call := agent.NewCall(s.callInfo(h, rel, c))
-	a := agent.Execute(ctx, h.tool, call, json.RawMessage(rel.Args))
+	a := agent.Execute(withRequester(ctx, s.conn), h.tool, call, json.RawMessage(rel.Args))
 	if a.Stack != nil {
 		s.log.ErrorContext(ctx, "tool panicked", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "stack", string(a.Stack))
 	}

@@ -334,21 +334,9 @@ func (t *httpTool) result(resp *http.Response, body []byte) (json.RawMessage, er
 	if len(body) > maxOutput {
 		return nil, t.failure(errorHTTP, details, host, fmt.Sprintf(" answered with more than %d bytes", maxOutput))
 	}
-	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
-	text := strings.TrimSpace(string(body))
-	if isJSON && text != "" {
-		if err := events.CheckJSON([]byte(text)); err != nil {
-			return nil, t.failure(errorHTTP, details, host, " answered with malformed JSON")
-		}
-		return json.RawMessage(text), nil
-	}
-	read := textOrJSON
-	if kind != "" && text != "" {
-		read = func([]byte) (json.RawMessage, bool) { return plainText(string(body)) }
-	}
-	result, ok := read(body)
-	if !ok {
-		return nil, t.failure(errorHTTP, details, host, " answered with neither JSON nor text in UTF-8")
+	result, problem := valueOfBody(kind, body)
+	if problem != "" {
+		return nil, t.failure(errorHTTP, details, host, " answered with ", problem)
 	}
 	return result, nil
 }

@@ -75,6 +75,27 @@ func redactor(secrets []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
+// valueOfBody is an answer as JSON, by the media type that it names, or what is wrong with it.
+func valueOfBody(kind string, body []byte) (value json.RawMessage, problem string) {
+	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	text := strings.TrimSpace(string(body))
+	if isJSON && text != "" {
+		if err := events.CheckJSON([]byte(text)); err != nil {
+			return nil, "malformed JSON"
+		}
+		return json.RawMessage(text), ""
+	}
+	read := textOrJSON
+	if kind != "" && text != "" {
+		read = func([]byte) (json.RawMessage, bool) { return plainText(string(body)) }
+	}
+	value, ok := read(body)
+	if !ok {
+		return nil, "neither JSON nor text in UTF-8"
+	}
+	return value, ""
+}
+
 // textOrJSON is output as JSON: what is JSON stays as it is, other text becomes a JSON string, nothing becomes null.
 func textOrJSON(out []byte) (json.RawMessage, bool) {
 	text := strings.TrimSpace(string(out))

@@ -4,6 +4,9 @@
 // A worker that dies leaves its claim in the log. Whoever finds it later claims a call again that may be repeated, and
 // hands one with effects to people: nobody knows whether they happened.
 //
+// Tools need no code of Weir's: they may be programs (NewExec), requests to a server (NewHTTP) or to a NATS service of others
+// (NewNATS). What such a request came to is unknown when no answer comes; a call with effects is then in doubt.
+//
 // Tools of MCP servers are hosted as long as a server lists them exactly as weir apply has accepted them: executors keep
 // the lists in the registry (mcp.<id>), apply accepts what is there, and what was applied before anybody listed it is
 // accepted when it is listed first. A tool that changes leaves the registry, and calls of it that were released before end

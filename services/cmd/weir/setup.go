@@ -96,7 +96,7 @@ func builtinModel(lookup config.Lookup) (string, error) {
 	return keyedModel, nil
 }
 
-// toolsIn makes the tools of a file that this process can host: programs, requests, and the built-in tools that its agents
+// toolsIn makes the tools of a file that this process can host: programs, requests to servers and NATS services, and the built-in tools that its agents
 // name.
 func toolsIn(file *config.File) ([]agent.Tool, error) {
 	if file == nil {
@@ -155,6 +155,15 @@ func toolOf(file *config.File, def config.ToolDef) (agent.Tool, error) {
 		return toolexecutor.NewExec(toolexecutor.ExecDef{
 			Manifest: def.Manifest, Command: e.Command, Dir: e.Dir,
 			Env: env, Secrets: secrets,
+		})
+	}
+	if n := def.NATS; n != nil {
+		headers, secrets, err := file.Secrets.Headers(n.Headers)
+		if err != nil {
+			return nil, err
+		}
+		return toolexecutor.NewNATS(toolexecutor.NATSDef{
+			Manifest: def.Manifest, Subject: n.Subject, Headers: headers, Secrets: secrets, Timeout: n.Timeout,
 		})
 	}
 	h := def.HTTP

@@ -60,8 +60,9 @@ type File struct {
 // ToolDef is a tool that needs no code of ours. Its manifest is complete; how it runs never leaves the process.
 type ToolDef struct {
 	Manifest events.Manifest
-	Exec     *Exec // one of the two
+	Exec     *Exec // one of the three
 	HTTP     *HTTP
+	NATS     *NATS
 }
 
 // Exec is a program that is a tool.
@@ -79,6 +80,13 @@ type HTTP struct {
 	Headers map[string]string // with references; see [Secrets.Headers]
 	Allow   []string
 	Timeout time.Duration // zero: that of the tool
+}
+
+// NATS is a request to a NATS service of others that is a tool.
+type NATS struct {
+	Subject string
+	Headers map[string]string // with references; see [Secrets.Headers]
+	Timeout time.Duration     // zero: that of the tool
 }
 
 // Load reads a file. The error is an [*Error], unless the file cannot be read at all.

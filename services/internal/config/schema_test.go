@@ -128,7 +128,7 @@ func with(t *testing.T, good string, key, value *yaml.Node) *yaml.Node {
 	}
 	def := doc.Content[0]
 	for i := 0; i < len(def.Content); i += 2 {
-		if def.Content[i].Value == key.Value || def.Content[i].Value == "exec" && key.Value == "http" {
+		if def.Content[i].Value == key.Value || def.Content[i].Value == "exec" && (key.Value == "http" || key.Value == "nats") {
 			def.Content = slices.Delete(def.Content, i, i+2)
 			break
 		}

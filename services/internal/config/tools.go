@@ -29,7 +29,7 @@ var (
 var toolKeys = []string{
 	"title", "description", "version", "inputSchema", "outputSchema", "requestContextSchema", "effect", "requireApproval",
 	"pool", "timeout", "startTimeout", "expires", "onExpiry", "maxAttempts", "strict", "providerOptions", "inputExamples",
-	"preview", "toModelOutput", "transform", "exec", "http",
+	"preview", "toModelOutput", "transform", "exec", "http", "nats",
 }
 
 // readTools reads the section tools.
@@ -37,20 +37,35 @@ func (o object) readTools(f *File) {
 	for _, p := range o.r.entries(o.fields["tools"], "tools") {
 		t := o.r.object(p.value, join("tools", p.name), toolKeys...)
 		def := ToolDef{Manifest: t.manifest(p.name)}
-		switch {
-		case t.has("exec") && t.has("http"):
-			t.r.fail(t.node, t.path, "has exec and http; a tool is one of the two")
-		case t.has("exec"):
-			def.Manifest.Source.Kind = "exec"
-			def.Exec = t.exec(f)
-		case t.has("http"):
-			def.Manifest.Source.Kind = "http"
-			def.HTTP = t.http()
-		default:
-			t.r.fail(t.node, t.path, "has neither exec nor http; a tool written in Go is registered by its workers")
-		}
+		t.kind(f, &def)
 		t.checkTool(f, &def)
 		f.Tools = append(f.Tools, def)
+	}
+}
+
+// kinds of tools that need no code of ours.
+var toolKinds = []string{"exec", "http", "nats"}
+
+// kind reads what a tool is: one of its kinds.
+func (o object) kind(f *File, def *ToolDef) {
+	kinds := slices.DeleteFunc(slices.Clone(toolKinds), func(kind string) bool { return !o.has(kind) })
+	switch len(kinds) {
+	case 0:
+		o.r.fail(o.node, o.path, "has neither exec nor http nor nats; a tool written in Go is registered by its workers")
+		return
+	case 1:
+	default:
+		o.r.fail(o.node, o.path, "has %s; a tool is one of them", strings.Join(kinds, " and "))
+		return
+	}
+	def.Manifest.Source.Kind = kinds[0]
+	switch kinds[0] {
+	case "exec":
+		def.Exec = o.exec(f)
+	case "http":
+		def.HTTP = o.http()
+	case "nats":
+		def.NATS = o.nats()
 	}
 }
 
@@ -170,14 +185,40 @@ func (o object) http() *HTTP {
 		Method: h.choice("method", http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete),
 		URL:    h.text("url"), Headers: h.headers("headers"), Allow: h.texts("allow"), Timeout: h.duration("timeout"),
 	}
-	for name := range def.Headers {
-		if ownHeader.MatchString(name) {
-			h.r.fail(h.find("headers."+name), join(h.sub("headers"), name), "is set by the request itself")
-		}
-	}
+	h.notOwn(def.Headers)
 	h.checkAllow(def)
 	if !h.r.problems.about(h.path) {
 		h.reachable(def)
+	}
+	return def
+}
+
+// notOwn refuses headers that a request has by itself.
+func (o object) notOwn(headers map[string]string) {
+	for name := range headers {
+		if ownHeader.MatchString(name) {
+			o.r.fail(o.find("headers."+name), join(o.sub("headers"), name), "is set by the request itself")
+		}
+	}
+}
+
+// serverHeader are headers that tell streams and clients what to do.
+var serverHeader = regexp.MustCompile(`(?i)^nats-`)
+
+func (o object) nats() *NATS {
+	n := o.r.object(o.fields["nats"], o.sub("nats"), "subject", "headers", "timeout")
+	n.require("subject")
+	def := &NATS{Subject: n.text("subject"), Headers: n.headers("headers"), Timeout: n.duration("timeout")}
+	n.notOwn(def.Headers)
+	for name := range def.Headers {
+		if serverHeader.MatchString(name) {
+			n.r.fail(n.find("headers."+name), join(n.sub("headers"), name), "is for the server")
+		}
+	}
+	if n.has("subject") && !n.r.problems.about(n.sub("subject")) {
+		if err := events.CheckForeign(def.Subject); err != nil {
+			n.fail("subject", "%v", err)
+		}
 	}
 	return def
 }
