@@ -548,6 +548,17 @@ func (ns Namespace) ToolService(pool, tool, verb string) string {
 	return ns.root() + "svc.tool." + nameToken(pool) + "." + Token(tool) + "." + verb
 }
 
+// Hook is where observers of a tool's calls are told of an event of their lives.
+func (ns Namespace) Hook(tool string, event Observation) string {
+	return ns.root() + "hook." + Token(tool) + "." + string(event)
+}
+
+// Hooks is the filter of all that observers of a tool's calls are told.
+func (ns Namespace) Hooks(tool string) string { return ns.root() + "hook." + Token(tool) + ".*" }
+
+// HookService is where a hook service is asked before calls.
+func (ns Namespace) HookService(name string) string { return ns.root() + "svc.hook." + Token(name) }
+
 // HostGroup is the group of the hosts of one version of a tool: one of them answers.
 func HostGroup(version string) string { return "v" + Token(version) }
 

@@ -117,6 +117,14 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 			_, err = c.CreateGrant(ctx, standing("g2", "t1"), key)
 			return err
 		},
+		"TransformAtHost": func(ctx context.Context) error {
+			_, err := c.TransformAtHost(ctx, events.Manifest{ID: "pay", Pool: "default"}, events.TransformRequest{})
+			return err
+		},
+		"HearObserved": func(ctx context.Context) error {
+			_, err := c.HearObserved(ctx, "pay", "", func(events.CallObserved) {})
+			return err
+		},
 		"AskHost": func(ctx context.Context) error { _, err := c.AskHost(ctx, "test.host", nil); return err },
 		"Ask":     func(ctx context.Context) error { return c.Ask(ctx, "test.host", events.Event{}, new(any)) },
 		"AskFor":  func(ctx context.Context) error { return c.AskFor(ctx, "test.host", 1, new(any)) },
@@ -176,7 +184,7 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 
 // endless calls end with their context alone, or wait for nobody, or need what others of the table give them.
 var endless = []string{
-	"KeepAlive", "KeepTelling", "Follow", "AnswerAsHost", "Note", "Overdue", "PublishChunk", "Redrive", "Payload",
+	"KeepAlive", "KeepTelling", "Follow", "AnswerAsHost", "Note", "Observe", "Overdue", "PublishChunk", "Redrive", "Payload",
 	"RevokeGrant", "ShrinkCarry",
 }
 

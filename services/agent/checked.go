@@ -18,6 +18,7 @@ type checked struct {
 	mapOutput func(ctx context.Context, call *Call, result json.RawMessage) (*events.ModelOutput, error)
 	secrets   *events.Secrets
 	transform *Transform // its functions; nil: none
+	observers observers  // by what they are told of
 	broken    error      // what is wrong with the definition; such a tool does not run
 
 	input, output, suspend *events.Schema // nil: anything

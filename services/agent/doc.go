@@ -39,6 +39,15 @@
 //
 //	&agent.ToolOptions{RequireApproval: agent.Always(), Preview: agent.PreviewTemplate("refund {{.amount}} EUR")}
 //
+// # Observers
+//
+// A tool may be told of its calls: that a model begins to write the arguments, of each piece of them, of the arguments once they
+// are valid, and of the result. An [Observer] changes nothing, and one that fails or takes its time hurts nobody:
+//
+//	&agent.ToolOptions{OnInputAvailable: func(ctx context.Context, o *agent.Observed) error {
+//		return board.Show(ctx, o.ToolCallID, o.Input)
+//	}}
+//
 // # Suspension
 //
 // A function that finds that it needs people returns [Call.Suspend], which is an error, so nothing runs after it:

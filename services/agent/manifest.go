@@ -47,12 +47,15 @@ func manifestIssues(m events.Manifest) []events.Issue {
 		add("maxAttempts", "must not be negative")
 	}
 	for field, raw := range map[string]json.RawMessage{
-		"hooks": m.Hooks, "background": m.Background,
+		"background": m.Background,
 	} {
 		if !absent(raw) {
 			// Ignoring it would wait where nothing should.
 			add(field, "is not supported by this release")
 		}
+	}
+	if _, err := events.ParseObservers(m.Hooks); err != nil {
+		add("hooks", "%v", err)
 	}
 	if _, err := events.ParsePreviewForm(m.Preview); err != nil {
 		add("preview", "%v", err)

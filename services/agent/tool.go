@@ -56,6 +56,11 @@ type ToolOptions struct {
 	ToModelOutput *OutputMap // what a model is told in place of results: MapOutput or MapOutputJQ; default the result
 	Transform     *Transform // what may be shown of calls to who watches and who reads; default everything
 
+	OnInputStart     Observer // told that a model begins to write the arguments of a call
+	OnInputDelta     Observer // told of each piece of their text
+	OnInputAvailable Observer // told of arguments that are complete and valid, once for each call
+	OnOutput         Observer // told of what the handler has given as result
+
 	Strict          bool            // ask providers for strict arguments, where they can
 	ProviderOptions json.RawMessage // an object by provider, passed on where the adapter can
 	InputExamples   []any           // examples of arguments for the model; each must fit the input schema
@@ -113,7 +118,7 @@ func NewTool[In, Out any](id, description string, fn func(context.Context, *Call
 	if o.ToModelOutput != nil {
 		c.mapOutput = o.ToModelOutput.run
 	}
-	c.transform = o.Transform
+	c.transform, c.observers = o.Transform, o.observers()
 	return c
 }
 
@@ -162,6 +167,7 @@ func (o *ToolOptions) manifest(id, description string) (events.Manifest, []event
 	if o.Transform != nil {
 		m.Transform, issues = o.Transform.manifest()
 	}
+	m.Hooks = o.observers().manifest()
 	if len(o.InputExamples) == 0 {
 		return m, issues
 	}

@@ -152,7 +152,6 @@ func TestManifestsOfLaterReleasesAreRefused(t *testing.T) {
 	t.Parallel()
 	form := json.RawMessage(`{"display":{}}`)
 	for field, set := range map[string]func(*events.Manifest){
-		"hooks":      func(m *events.Manifest) { m.Hooks = form },
 		"background": func(m *events.Manifest) { m.Background = form },
 	} {
 		m := Complete(events.Manifest{ID: "a", Description: "d"})

@@ -25,7 +25,7 @@ func (s *Service) onStep(ctx context.Context, d jetstream.Delivery) error {
 			return err
 		}
 	}
-	return s.openCalls(ctx, d.Event, step)
+	return s.openCalls(ctx, d.Event, step, d.Attempt == 1)
 }
 
 // stepOpen reports whether a step is still the run's last, or a carry in which its calls are open is. Whoever begins
@@ -50,8 +50,8 @@ func (s *Service) stepOpen(ctx context.Context, step events.Event) (bool, error)
 }
 
 // openCalls judges the calls of a step and appends what follows. Calls that do not wait start at once; those that do
-// are asked about together, the snapshot first.
-func (s *Service) openCalls(ctx context.Context, step events.Event, data events.StepFinished) error {
+// are asked about together, the snapshot first. Observers are told when the step is seen first, so at most once.
+func (s *Service) openCalls(ctx context.Context, step events.Event, data events.StepFinished, first bool) error {
 	r, err := s.run(ctx, step.Place.Run)
 	if err != nil {
 		return err
@@ -72,6 +72,9 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 		q := s.question(r, rules, call, planned)
 		q.said = said
 		v := s.rule(ctx, q)
+		if first && v.input != nil {
+			s.observe(ctx, r, q, v.input)
+		}
 		if v.held != nil {
 			held = append(held, holding{ask: *v.held, prev: none(step)})
 			continue

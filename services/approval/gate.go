@@ -37,6 +37,7 @@ type ruling struct {
 	finished *events.CallFinished
 	released *events.CallReleased
 	held     *events.CallHeld
+	input    json.RawMessage // the arguments, when they are valid: observers are told of them
 }
 
 // frozen is a call whose bytes no one changes any more: they are fingerprinted, shown, approved and executed.
@@ -60,11 +61,11 @@ func (q question) decide(ctx context.Context) ruling {
 			Rules: q.rules.Digest(), Rule: j.Reason.Rule, Set: j.Reason.Set, SetDigest: j.Reason.Digest, Answer: q.follows,
 		}
 		r := q.release(f, by)
-		return ruling{released: &r}
+		return ruling{released: &r, input: f.args}
 	case rule.Block:
-		return ruling{finished: q.result(events.OutcomeBlocked, blockedBy(j.Reason))}
+		return ruling{finished: q.result(events.OutcomeBlocked, blockedBy(j.Reason)), input: f.args}
 	default:
-		return ruling{held: q.hold(f, j)}
+		return ruling{held: q.hold(f, j), input: f.args}
 	}
 }
 

@@ -127,7 +127,7 @@ func (s *Service) rule(ctx context.Context, q question) ruling {
 		return v
 	}
 	if rel := s.byGrant(ctx, q, *v.held); rel != nil {
-		return ruling{released: rel}
+		return ruling{released: rel, input: v.input}
 	}
 	return v
 }

@@ -29,6 +29,8 @@ type tool struct {
 	context *events.Schema // nil: any request context will do
 	preview *events.PreviewForm
 	secrets *events.Secrets // nil: it has none
+
+	observers *events.Observers // nil: it has none
 }
 
 // view shows what may be shown of calls to a tool of the run; of a tool that it does not have there is nothing to hide.
@@ -125,6 +127,9 @@ func (s *Service) tool(ctx context.Context, digest string) (*tool, error) {
 		}
 	}
 	t.secrets = events.SecretsOf(t.Manifest)
+	if t.observers, err = events.ParseObservers(t.Hooks); err != nil {
+		s.log.WarnContext(ctx, "a tool's observers are told nothing", "toolId", t.ID, "error", err)
+	}
 	if t.preview, err = events.ParsePreviewForm(t.Preview); err != nil {
 		s.log.WarnContext(ctx, "a tool's preview cannot be made", "toolId", t.ID, "error", err)
 	}

@@ -92,7 +92,8 @@ type definition struct {
 	agent events.AgentDef
 	tools map[string]events.Manifest // by key
 
-	views map[string]*transform.View // by key, of tools that hide something
+	views     map[string]*transform.View   // by key, of tools that hide something
+	observers map[string]*events.Observers // by key, of tools that have any
 }
 
 // view shows what may be shown of calls to a tool, by the key under which the agent holds it. Of a definition that nobody
@@ -114,7 +115,7 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 	if d, ok := s.agents.Get(id); ok {
 		return d, nil
 	}
-	d := &definition{tools: map[string]events.Manifest{}, views: map[string]*transform.View{}}
+	d := &definition{tools: map[string]events.Manifest{}, views: map[string]*transform.View{}, observers: map[string]*events.Observers{}}
 	if pins.Agent != "" {
 		if err := s.read(ctx, pins.Agent, &d.agent); err != nil {
 			return nil, fmt.Errorf("agent %s: %w", st.AgentID, err)
@@ -128,6 +129,9 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 		d.tools[key] = m
 		if v := transform.New(m, st.Options.TransformPolicy(d.agent), s.conn.TransformAtHost); v != nil {
 			d.views[key] = v
+		}
+		if o, err := events.ParseObservers(m.Hooks); err == nil && o != nil {
+			d.observers[key] = o
 		}
 	}
 	s.agents.Put(id, d, 1)

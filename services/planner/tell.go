@@ -217,6 +217,7 @@ func (t *teller) hear(p agent.ModelPart) {
 		if i, ok := t.calls[p.ID]; ok {
 			args := t.args[i]
 			args.WriteString(p.Text)
+			t.observe(i, events.OnInputDelta, p.Text)
 			if t.view(i).ShowsDeltas() {
 				t.piece(t.callID(i), p.Text, t.inputDelta(i))
 			}
@@ -240,7 +241,26 @@ func (t *teller) startCall(p agent.ModelPart) {
 	t.calls[p.ID] = i
 	t.turn.calls = append(t.turn.calls, events.CallPlanned{ToolName: t.p.key(p.ToolName), ProviderCallID: p.ProviderCallID})
 	t.args, t.ended = append(t.args, new(strings.Builder)), append(t.ended, false)
+	t.observe(i, events.OnInputStart, "")
 	t.holdInput(i)
+}
+
+// observe tells a tool's observers of a call whose arguments are coming. Of a turn that is tried again they are told again:
+// the attempt says of which.
+func (t *teller) observe(i int, event events.Observation, delta string) {
+	key := t.turn.calls[i].ToolName
+	if t.p.def == nil || !t.p.def.observers[key].Want(event) || event == events.OnInputDelta && delta == "" {
+		return
+	}
+	m := t.p.def.tools[key]
+	err := t.s.conn.Observe(t.ctx, events.CallObserved{
+		Namespace: t.s.ns, Event: event, RunID: t.st.RunID, ToolCallID: t.callID(i), ToolName: key, ToolID: m.ID,
+		ToolVersion: m.Version, AgentID: t.st.AgentID, Attempt: t.turn.attempt, InputTextDelta: delta,
+	})
+	if err != nil {
+		t.s.log.WarnContext(t.ctx, "observers not told", "runId", t.st.RunID, "toolCallId", t.callID(i), "event", string(event),
+			"error", err)
+	}
 }
 
 // inputDelta makes chunks of pieces of a call's arguments.

@@ -288,7 +288,7 @@ func (s *Service) callInfo(h host, rel events.CallReleased, c events.CallClaimed
 		RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, AgentID: rel.AgentID,
 		ThreadID: rel.ThreadID, ResourceID: rel.ResourceID, Attempt: c.Attempt, Round: rel.Round,
 		Resume: rel.Resume, SuspendPayload: rel.SuspendPayload, RequestContext: rel.RequestContext,
-		Messages: func(ctx context.Context) ([]events.Message, error) { return s.messages(ctx, rel) },
+		Messages: func(ctx context.Context) ([]events.Message, error) { return s.messages(ctx, rel.RunID, rel.ToolCallID) },
 		Write:    show,
 		Custom: func(ctx context.Context, chunk agent.CustomChunk) error {
 			raw, err := events.Marshal(chunk)
@@ -303,14 +303,20 @@ func (s *Service) callInfo(h host, rel events.CallReleased, c events.CallClaimed
 }
 
 // messages reads what the model saw when it made the call: the conversation without the turn that made it.
-func (s *Service) messages(ctx context.Context, rel events.CallReleased) ([]events.Message, error) {
-	st, _, err := s.conn.RunState(ctx, rel.RunID)
+func (s *Service) messages(ctx context.Context, run, toolCallID string) ([]events.Message, error) {
+	st, _, err := s.conn.RunState(ctx, run)
 	if err != nil {
-		return nil, fmt.Errorf("read messages of %s: %w", rel.RunID, err)
+		return nil, fmt.Errorf("read messages of %s: %w", run, err)
 	}
-	call, err := events.ParseCallID(rel.ToolCallID)
+	call, err := events.ParseCallID(toolCallID)
 	if err != nil {
 		return nil, err
+	}
+	if st.Step < call.Step { // the model is still at the turn that makes the call
+		if err := s.conn.FoldResults(ctx, st); err != nil || !st.Settled() {
+			return st.Messages, err
+		}
+		return st.Transcript(), nil
 	}
 	if n := len(st.Messages); st.Step == call.Step && n > 0 {
 		return st.Messages[:n-1], nil
@@ -362,6 +368,7 @@ func (s *Service) finish(ctx context.Context, claim events.Event, rel events.Cal
 		}
 		return err
 	}
+	s.tellOutput(ctx, rel, out.finished)
 	return nil
 }
 

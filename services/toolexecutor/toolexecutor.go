@@ -79,6 +79,8 @@ type Service struct {
 	mu      sync.Mutex
 	hosts   map[string]host     // by tool id; those of MCP servers come and go
 	running map[string]*ongoing // by toolCallId
+
+	watch watch
 }
 
 // host is a tool that this process runs.
@@ -101,6 +103,7 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 		conn: conn, ns: conn.Namespace(), cfg: cfg, log: cfg.Log,
 		origin: &events.Origin{Namespace: conn.Namespace(), Service: Name},
 		since:  time.Now().UTC(), hosts: map[string]host{}, running: map[string]*ongoing{},
+		watch: watch{calls: map[string]*watched{}},
 	}
 	for _, t := range cfg.Tools {
 		h, err := s.hostOf(t)
@@ -171,7 +174,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 		defer stop()
 	}
-	return service.All(ctx, append(append(s.answers(), s.mcpLoops()...),
+	return service.All(ctx, append(slices.Concat(s.answers(), s.observers(), s.mcpLoops()),
 		func(ctx context.Context) error {
 			return s.conn.KeepTelling(ctx, func(context.Context) events.Live { return s.live() })
 		},
@@ -251,13 +254,22 @@ func (s *Service) checkConflict(ctx context.Context, m events.Manifest, raw []by
 // heard tells calls that are running here that their run or they themselves have ended. Hearing proves nothing, so the
 // fact is read before anything is cancelled.
 func (s *Service) heard(p events.Place) {
-	for _, call := range s.runningOf(p) {
-		ctx, done := context.WithTimeout(context.Background(), 5*time.Second)
-		_, err := s.conn.Fact(ctx, p)
-		done()
-		if err != nil {
-			return
+	running, watched := s.runningOf(p), s.watch.of(p)
+	if len(running)+len(watched) == 0 {
+		return
+	}
+	ctx, done := context.WithTimeout(context.Background(), 5*time.Second)
+	fact, err := s.conn.Fact(ctx, p)
+	done()
+	if err != nil {
+		return
+	}
+	if cancels(fact) {
+		for _, w := range watched {
+			w.cancel(errCancelled)
 		}
+	}
+	for _, call := range running {
 		s.mu.Lock()
 		there := s.running[call]
 		s.mu.Unlock()
