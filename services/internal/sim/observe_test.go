@@ -76,7 +76,9 @@ func (b *bench) ears(subjects ...string) *tap {
 		_, err := nc.Subscribe(subject, ear.hear)
 		b.must(err)
 	}
-	b.must(nc.Flush())
+	ctx, cancel := context.WithTimeout(b.T.Context(), moment)
+	defer cancel()
+	b.must(nc.FlushWithContext(ctx)) // without timers of the process, which go from one fake time into another
 	return ear
 }
 

@@ -323,7 +323,9 @@ func (b *bench) served(who string, call events.CallID) (ask events.CallHeld) {
 	nc, err := nats.Connect("", nats.InProcessServer(b.Server.InProcess()))
 	b.must(err)
 	defer nc.Close()
-	reply, err := nc.Request(b.Conn().Namespace().ServiceSubject(events.VerbAsk, who, call.Run, call.Token()), nil, moment)
+	ctx, cancel := context.WithTimeout(b.T.Context(), moment)
+	defer cancel()
+	reply, err := nc.RequestWithContext(ctx, b.Conn().Namespace().ServiceSubject(events.VerbAsk, who, call.Run, call.Token()), nil)
 	b.must(err)
 	b.must(json.Unmarshal(reply.Data, &ask))
 	return ask
