@@ -136,8 +136,10 @@ type CallFinished struct {
 	Attempt     int             `json:"attempt,omitempty"`
 	ClaimSeq    uint64          `json:"claimSeq,omitempty"`
 	Worker      string          `json:"worker,omitempty"`
-	Args        json.RawMessage `json:"args,omitempty"`   // the frozen arguments, when people have looked at them or edited them
-	Result      json.RawMessage `json:"result,omitempty"` // ok, invalid, responded, blocked with an output
+	Args        json.RawMessage `json:"args,omitempty"`    // the frozen arguments, when people have looked at them or edited them
+	Result      json.RawMessage `json:"result,omitempty"`  // ok, invalid, responded, blocked with an output
+	DataRef     string          `json:"dataref,omitempty"` // a result over MaxInline, as a blob; result is absent
+	Size        int             `json:"size,omitempty"`    // of that result, bytes
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
 	Error       *ToolError      `json:"error,omitempty"`
 	Active      Duration        `json:"active,omitempty"`    // time that the handler took
@@ -155,6 +157,11 @@ type CallFinished struct {
 	Transcript    json.RawMessage `json:"transcript,omitempty"`
 }
 
+func (f CallFinished) ref() string { return f.DataRef }
+
+// MaxInline is up to how many bytes a value stands where it belongs; a larger one is a blob.
+const MaxInline = 256 << 10
+
 // OutcomeDelayed keeps the outcome of a worker that came after its chain had gone on: evidence, never state
 // (outcome.delayed, beside the chain).
 type OutcomeDelayed struct {
@@ -167,5 +174,8 @@ type OutcomeDelayed struct {
 	Outcome    Outcome         `json:"outcome,omitempty"` // empty: it had suspended itself
 	Started    bool            `json:"started"`
 	Result     json.RawMessage `json:"result,omitempty"`
+	DataRef    string          `json:"dataref,omitempty"` // a result over MaxInline, as a blob
 	Error      *ToolError      `json:"error,omitempty"`
 }
+
+func (d OutcomeDelayed) ref() string { return d.DataRef }

@@ -2,12 +2,16 @@ package events
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
 // ChunkType is a type of the stream that people and programs watch while a run goes on. The names are Mastra's; the
 // last four are Weir's own.
 type ChunkType string
+
+// DataPrefix begins the types that authors of tools choose.
+const DataPrefix = "data-"
 
 // Types of chunks.
 const (
@@ -73,7 +77,7 @@ func NewChunk(run string, t ChunkType, payload any) Chunk {
 		raw = json.RawMessage(payloadUnavailable)
 	}
 	from := chunkFromAgent
-	if t == ChunkToolOutput {
+	if t == ChunkToolOutput || strings.HasPrefix(string(t), DataPrefix) {
 		from = chunkFromUser
 	}
 	return Chunk{Type: t, RunID: run, From: from, Payload: raw}

@@ -45,6 +45,8 @@ type ToolResultPayload struct {
 	ToolName         string          `json:"toolName"`
 	Args             json.RawMessage `json:"args"`
 	Result           json.RawMessage `json:"result,omitempty"`
+	DataRef          string          `json:"dataref,omitempty"` // a large result, as a blob
+	Size             int             `json:"size,omitempty"`    // of that result, bytes
 	IsError          bool            `json:"isError,omitempty"`
 	Error            *ToolError      `json:"error,omitempty"`
 	Approval         *DeniedApproval `json:"approval,omitempty"`
@@ -235,6 +237,16 @@ func ToolOutputChunk(run, toolCallID, toolName string, output json.RawMessage) C
 	return NewChunk(run, ChunkToolOutput, ToolOutputPayload{Output: output, ToolCallID: toolCallID, ToolName: toolName})
 }
 
+// DataPayload is a chunk of a tool author's own type (data-*).
+type DataPayload struct {
+	Data      json.RawMessage `json:"data"`
+	ID        string          `json:"id,omitempty"`        // chunks of one type and id replace each other at the reader
+	Transient bool            `json:"transient,omitempty"` // not kept in the conversation
+}
+
+// DataChunk is a chunk of a tool author's own type.
+func DataChunk(run string, t ChunkType, p DataPayload) Chunk { return NewChunk(run, t, p) }
+
 // WarningChunk says that something was left out.
 func WarningChunk(run, code, message string) Chunk {
 	return NewChunk(run, ChunkWarning, WarningPayload{Code: code, Message: message})
@@ -263,7 +275,10 @@ func ResultChunk(f CallFinished, args json.RawMessage, id string) Chunk {
 	t := ChunkToolError
 	switch f.Outcome {
 	case OutcomeOK, OutcomeInvalid, OutcomeResponded:
-		t, p.Result, p.IsError = ChunkToolResult, orNull(f.Result), f.Outcome == OutcomeInvalid
+		t, p.IsError = ChunkToolResult, f.Outcome == OutcomeInvalid
+		if p.DataRef, p.Size = f.DataRef, f.Size; f.DataRef == "" {
+			p.Result = orNull(f.Result)
+		}
 		p.ProviderMetadata = modelOutputMetadata(f.ModelOutput)
 	case OutcomeDeclined, OutcomeExpired:
 		t = ChunkToolOutputDenied

@@ -48,8 +48,9 @@ type Part struct {
 
 	MediaType string `json:"mediaType,omitempty"` // file
 	URL       string `json:"url,omitempty"`
-	Data      string `json:"data,omitempty"` // base64
-	DataRef   string `json:"dataref,omitempty"`
+	Data      string `json:"data,omitempty"`    // base64
+	DataRef   string `json:"dataref,omitempty"` // a blob: the data of a file, or a result whose output is not here
+	Size      int    `json:"size,omitempty"`    // of that result, bytes
 	Filename  string `json:"filename,omitempty"`
 
 	ProviderOptions json.RawMessage `json:"providerOptions,omitempty"`

@@ -23,7 +23,9 @@ func ResultPart(c CallState) Part {
 	switch f.Outcome {
 	case OutcomeOK, OutcomeResponded:
 		p.Output = f.ModelOutput
-		if p.Output == nil {
+		if p.Output == nil && f.DataRef != "" {
+			p.DataRef, p.Size = f.DataRef, f.Size
+		} else if p.Output == nil {
 			p.Output = &ModelOutput{Type: OutputJSON, Value: orNull(f.Result)}
 		}
 	case OutcomeInvalid:

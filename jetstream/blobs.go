@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,6 +69,54 @@ func (c *Conn) Blob(ctx context.Context, digest string) ([]byte, error) {
 		return nil, fmt.Errorf("read blob %s: %w: what is stored is not whole, or something else", digest, ErrNotFound)
 	}
 	return body, nil
+}
+
+// WholeResult puts back a result that is a blob. One that is not there is [ErrUnavailable]: it was stored before what refers
+// to it, so it shows later.
+func (c *Conn) WholeResult(ctx context.Context, f *events.CallFinished) error {
+	if f.DataRef == "" {
+		return nil
+	}
+	body, err := c.referred(ctx, f.DataRef)
+	if err != nil {
+		return err
+	}
+	f.Result, f.DataRef = body, ""
+	return nil
+}
+
+// Whole are messages with the results in them that are blobs. Those that are given stay as they are.
+func (c *Conn) Whole(ctx context.Context, messages []events.Message) ([]events.Message, error) {
+	whole := messages
+	for i, m := range messages {
+		for k, p := range m.Parts {
+			if p.Type != events.PartToolResult || p.Output != nil || p.DataRef == "" {
+				continue
+			}
+			body, err := c.referred(ctx, p.DataRef)
+			if err != nil {
+				return nil, err
+			}
+			if &whole[0] == &messages[0] {
+				whole = slices.Clone(messages)
+			}
+			if &whole[i].Parts[0] == &messages[i].Parts[0] {
+				whole[i].Parts = slices.Clone(m.Parts)
+			}
+			p.Output, p.DataRef = &events.ModelOutput{Type: events.OutputJSON, Value: body}, ""
+			whole[i].Parts[k] = p
+		}
+	}
+	return whole, nil
+}
+
+// referred is a blob that a fact refers to.
+func (c *Conn) referred(ctx context.Context, ref string) ([]byte, error) {
+	body, err := c.Blob(ctx, ref)
+	if errors.Is(err, ErrNotFound) {
+		return nil, fmt.Errorf("%w: blob %s is not there", ErrUnavailable, ref)
+	}
+	return body, err
 }
 
 func (c *Conn) blobStream() string { return "OBJ_" + c.ns.Store(events.BucketBlobs) }

@@ -100,6 +100,18 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 		},
 		"PutBlob": func(ctx context.Context) error { _, err := c.PutBlob(ctx, []byte("another")); return err },
 		"Blob":    func(ctx context.Context) error { _, err := c.Blob(ctx, events.Digest([]byte("blob"))); return err },
+		"WholeResult": func(ctx context.Context) error {
+			return c.WholeResult(ctx, &events.CallFinished{DataRef: events.Digest([]byte("blob"))})
+		},
+		"Whole": func(ctx context.Context) error {
+			part := events.Part{Type: events.PartToolResult, DataRef: events.Digest([]byte("blob"))}
+			_, err := c.Whole(ctx, []events.Message{{Parts: []events.Part{part}}})
+			return err
+		},
+		"TransformAtHost": func(ctx context.Context) error {
+			_, err := c.TransformAtHost(ctx, events.Manifest{ID: "host", Pool: "test"}, events.TransformRequest{})
+			return err
+		},
 		"FlushChunks": func(ctx context.Context) error {
 			return errors.Join(c.PublishChunk(ctx, o, events.StartChunk("r1", "support", "m1")), c.FlushChunks(ctx, "r1"))
 		},

@@ -14,9 +14,6 @@ import (
 	"github.com/weirkeeper/weir/events"
 )
 
-// maxInline is the size up to which a value stands in its message; what is larger goes to blobs.
-const maxInline = 256 << 10
-
 // snapshotValue is a snapshot as the bucket holds it: whole, or with what a run has said so far as a blob.
 type snapshotValue struct {
 	DataRef string `json:"dataref,omitempty"` // digest of what has grown
@@ -58,7 +55,7 @@ func (c *Conn) encodeSnapshot(ctx context.Context, s events.Snapshot) ([]byte, e
 		return nil, err
 	}
 	size := len(value)
-	if size > maxInline {
+	if size > events.MaxInline {
 		if value, err = c.encodeInParts(ctx, s); err != nil {
 			return nil, err
 		}
@@ -89,10 +86,7 @@ func (c *Conn) putGrown(ctx context.Context, st *events.State) (rest events.Stat
 // getGrown puts back what has grown. It was stored before what refers to it, so a blob that is not there shows later.
 func (c *Conn) getGrown(ctx context.Context, st *events.State, ref string) error {
 	var grown events.Grown
-	body, err := c.Blob(ctx, ref)
-	if errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("%w: blob %s is not there", ErrUnavailable, ref)
-	}
+	body, err := c.referred(ctx, ref)
 	if err == nil {
 		err = decodeExact(body, &grown)
 	}
@@ -106,7 +100,7 @@ func (c *Conn) getGrown(ctx context.Context, st *events.State, ref string) error
 // ShrinkCarry makes what a carry says fit into a fact: a large state goes to a blob, which is stored before the fact.
 func (c *Conn) ShrinkCarry(ctx context.Context, d events.RunCarried) (events.RunCarried, error) {
 	raw, err := events.Marshal(d)
-	if err != nil || len(raw) <= maxInline {
+	if err != nil || len(raw) <= events.MaxInline {
 		return d, err
 	}
 	if d.State, d.DataRef, err = c.putGrown(ctx, &d.State); err != nil {

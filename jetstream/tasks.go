@@ -33,8 +33,8 @@ func (c *Conn) Kept(ctx context.Context, key string) (json.RawMessage, uint64, e
 // a lost reply it may also mean that ours was stored and has been replaced since, so whoever adds to a value marks in it
 // what he has added.
 func (c *Conn) Keep(ctx context.Context, key string, value json.RawMessage, prev uint64) (uint64, error) {
-	if len(value) > maxInline {
-		return 0, fmt.Errorf("keep %s: %w: %d bytes, at most %d are kept", key, ErrTooLarge, len(value), maxInline)
+	if len(value) > events.MaxInline {
+		return 0, fmt.Errorf("keep %s: %w: %d bytes, at most %d are kept", key, ErrTooLarge, len(value), events.MaxInline)
 	}
 	writer := events.NewID(time.Now())
 	msg := &nats.Msg{Data: value, Header: nats.Header{headerWriter: []string{writer}}}

@@ -141,6 +141,9 @@ func (c *Call) Write(ctx context.Context, output any) error {
 	return c.info.Write(ctx, raw)
 }
 
+// maxChunkType bounds the type of a chunk, in bytes.
+const maxChunkType = 64
+
 // CustomOptions say more about a chunk of an author's own type.
 type CustomOptions struct {
 	ID        string // chunks of one type and id replace each other at the reader
@@ -149,8 +152,8 @@ type CustomOptions struct {
 
 // Custom shows a chunk of the author's own type, which starts with "data-", to whoever follows the run.
 func (c *Call) Custom(ctx context.Context, chunkType string, data any, o *CustomOptions) error {
-	if !strings.HasPrefix(chunkType, "data-") {
-		return fmt.Errorf("custom: type %q does not start with \"data-\"", chunkType)
+	if !strings.HasPrefix(chunkType, events.DataPrefix) || len(chunkType) > maxChunkType {
+		return fmt.Errorf("custom: type %q is not \"data-\" and a name, of %d bytes at most", chunkType, maxChunkType)
 	}
 	raw, err := events.Marshal(data)
 	if err != nil {

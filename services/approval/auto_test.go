@@ -60,6 +60,7 @@ func converse(w *sim.World, first events.RunRequested, alice *events.Key) *conve
 	plan := w.StartAll()[0]
 	w.RequestAs("bob", first)
 	ask := w.AwaitAsk(callOfR1, soon)
+	time.Sleep(time.Microsecond) // fake: what follows is later
 	if ask.Kind == events.AskApproval {
 		d := decision(events.Approve, callOfR1)
 		d.Fingerprint = ask.Fingerprint
@@ -336,6 +337,7 @@ func forged(w *sim.World) *conversation {
 	plan := w.StartAll()[0]
 	w.RequestAs("bob", request("r1"))
 	ask := w.AwaitAsk(callOfR1, 10*soon)
+	time.Sleep(time.Microsecond) // fake: what follows is later
 	must(w, plan.Stop())
 	return about(w, ask)
 }

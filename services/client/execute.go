@@ -280,6 +280,9 @@ func (c *Client) resultOf(ctx context.Context, call events.CallID) (*events.Call
 	if err != nil {
 		return nil, err
 	}
+	if err := c.conn.WholeResult(ctx, &d); err != nil {
+		return nil, busError(err)
+	}
 	return &d, nil
 }
 

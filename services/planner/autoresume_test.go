@@ -90,7 +90,9 @@ func says(pairs ...string) agenttest.Step {
 func suspend(w *sim.World, run string) events.CallHeld {
 	w.T.Helper()
 	w.RequestAs("bob", inThread(run, "How is the weather?"))
-	return w.AwaitAsk(callOf(run), soon)
+	ask := w.AwaitAsk(callOf(run), soon)
+	time.Sleep(time.Microsecond) // fake: what follows is later
+	return ask
 }
 
 func step1(w *sim.World, run string) *events.AutoResume {
@@ -253,6 +255,7 @@ func TestB11_1_B11_2OrdinaryRunWithoutTheConditions(t *testing.T) {
 				}
 				w.RequestAs("bob", first)
 				w.AwaitAsk(callOf("r1"), soon)
+				time.Sleep(time.Microsecond) // fake: what follows is later
 				w.RequestAs("bob", second)
 				if end := w.AwaitEnd("r2", soon); textOf(end) != "Hello." || end.Step != 1 {
 					t.Errorf("the run ended as %+v", end)
@@ -279,6 +282,7 @@ func TestB11_1RequestsAllowIt(t *testing.T) {
 			w.RequestAs("bob", r)
 			if run == "r1" {
 				w.AwaitAsk(callOf(run), soon)
+				time.Sleep(time.Microsecond) // fake: what follows is later
 			}
 		}
 		if end := w.AwaitEnd("r2", soon); !slices.Equal(end.Resumes, []string{"r1"}) {
@@ -396,6 +400,7 @@ func TestB11_8SeveralRunsAskTheSame(t *testing.T) {
 				time.Sleep(time.Second) // fake
 				w.RequestAs("bob", inThread("r1", "How is the weather?"))
 				w.AwaitAsk(events.CallID{Run: "r1", Step: 2, Index: 1}, soon)
+				time.Sleep(time.Microsecond) // fake: what follows is later
 				w.RequestAs("bob", inThread("r2", test.message))
 				end := w.AwaitEnd("r2", soon)
 				if !slices.Equal(end.Resumes, test.resumes) {
@@ -429,6 +434,7 @@ func TestB11_8OneMessageAnswersSeveralCalls(t *testing.T) {
 		w.StartAll()
 		suspend(w, "r1")
 		w.AwaitAsk(events.CallID{Run: "r1", Step: 1, Index: 2}, soon)
+		time.Sleep(time.Microsecond) // fake: what follows is later
 		w.RequestAs("bob", inThread("r2", "Rome for 1, Oslo for 2"))
 		if end := w.AwaitEnd("r2", soon); !slices.Equal(end.Resumes, []string{"r1"}) {
 			t.Errorf("the run ended as %+v", end)
@@ -471,6 +477,7 @@ func TestB11_8WhoeverIsFirstWins(t *testing.T) {
 			}
 			once.Do(func() {
 				ask := w.AwaitAsk(callOf("r1"), soon)
+				time.Sleep(time.Microsecond) // fake: what follows is later
 				w.Decide("alice", events.DecisionRequested{
 					Decision: events.ResumeD, ToolCallID: ask.ToolCallID, Round: &ask.Round, ResumeData: json.RawMessage(`{"city":"Oslo"}`),
 				})

@@ -17,9 +17,8 @@ type prompt struct {
 	def     *definition
 }
 
-// promptOf builds the request of a run's next turn from its pinned definitions and its frozen options.
-func promptOf(st *events.State, def *definition, model string) (prompt, *events.Error) {
-	messages := st.Transcript()
+// promptOf builds the request of a run's next turn from its pinned definitions, its frozen options and what has been said.
+func promptOf(st *events.State, def *definition, model string, messages []events.Message) (prompt, *events.Error) {
 	if err := checkPairing(messages); err != nil {
 		return prompt{}, events.Errorf(events.CodeTranscriptBroken, "%v", err)
 	}
@@ -111,6 +110,7 @@ func fit(messages []events.Message, names map[string]string) []events.Message {
 			if part.Type == events.PartToolCall {
 				part.Args = object(part.Args)
 			}
+			part.Output = bounded(part.Output)
 			parts = append(parts, part)
 		}
 		if len(parts) > 0 {
@@ -118,6 +118,17 @@ func fit(messages []events.Message, names map[string]string) []events.Message {
 		}
 	}
 	return out
+}
+
+// bounded is what a model is told of a result, within what one result may take of its context. The whole stays in the record.
+func bounded(o *events.ModelOutput) *events.ModelOutput {
+	if o == nil || len(o.Value) <= events.MaxModelOutput {
+		return o
+	}
+	const shown = events.MaxModelOutput / 2
+	text := fmt.Sprintf("%s… [cut: the result has %d bytes]", strings.ToValidUTF8(string(o.Value[:shown]), ""), len(o.Value))
+	raw, _ := events.Marshal(text) // a text always encodes
+	return &events.ModelOutput{Type: events.OutputText, Value: raw}
 }
 
 // object is a call's arguments as an object; what the model wrote may be none.

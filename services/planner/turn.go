@@ -27,7 +27,11 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 	if err != nil {
 		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
 	}
-	p, broken := promptOf(st, def, name)
+	messages, err := s.conn.Whole(ctx, st.Transcript())
+	if err != nil {
+		return fmt.Errorf("read the results of %s: %w", st.RunID, err)
+	}
+	p, broken := promptOf(st, def, name, messages)
 	if broken == nil {
 		broken = p.searches(model, cmp.Or(st.Options.Model, def.agent.Model))
 	}

@@ -270,35 +270,40 @@ func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c ev
 
 // callInfo is what the handler may know of its call.
 func (s *Service) callInfo(h host, rel events.CallReleased, c events.CallClaimed) agent.CallInfo {
-	view := h.viewFor(rel)
-	show := func(ctx context.Context, output json.RawMessage) error {
-		output = h.secrets.OfResume(rel.Resume).JSON(h.secrets.Of(json.RawMessage(rel.Args)).JSON(output))
-		about := transform.Call{
-			RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, Input: h.secrets.Args(json.RawMessage(rel.Args)),
-		}
-		output, notes, shown := view.Written(ctx, about, output)
-		if !shown {
-			return nil
-		}
-		chunk := events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, output)
-		chunk.Metadata = notes.Metadata()
-		return s.conn.PublishChunk(ctx, s.origin, chunk)
-	}
+	show := s.shower(h, rel)
 	return agent.CallInfo{
 		RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, AgentID: rel.AgentID,
 		ThreadID: rel.ThreadID, ResourceID: rel.ResourceID, Attempt: c.Attempt, Round: rel.Round,
 		Resume: rel.Resume, SuspendPayload: rel.SuspendPayload, RequestContext: rel.RequestContext,
 		Messages: func(ctx context.Context) ([]events.Message, error) { return s.messages(ctx, rel.RunID, rel.ToolCallID) },
-		Write:    show,
-		Custom: func(ctx context.Context, chunk agent.CustomChunk) error {
-			raw, err := events.Marshal(chunk)
-			if err != nil {
-				return err
-			}
-			return show(ctx, raw)
+		Write: func(ctx context.Context, output json.RawMessage) error {
+			return show(ctx, output, func(safe json.RawMessage) events.Chunk {
+				return events.ToolOutputChunk(rel.RunID, rel.ToolCallID, rel.ToolName, safe)
+			})
+		},
+		Custom: func(ctx context.Context, c agent.CustomChunk) error {
+			return show(ctx, c.Data, func(safe json.RawMessage) events.Chunk {
+				return events.DataChunk(rel.RunID, events.ChunkType(c.Type), events.DataPayload{Data: safe, ID: c.ID, Transient: c.Transient})
+			})
 		},
 		Store: s.storeFor(h, rel),
 		Log:   s.log.With("runId", rel.RunID, "toolCallId", rel.ToolCallID),
+	}
+}
+
+// shower publishes what a handler writes, as it may be shown.
+func (s *Service) shower(h host, rel events.CallReleased) func(context.Context, json.RawMessage, func(json.RawMessage) events.Chunk) error {
+	view, args := h.viewFor(rel), json.RawMessage(rel.Args)
+	about := transform.Call{RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, Input: h.secrets.Args(args)}
+	return func(ctx context.Context, written json.RawMessage, chunk func(json.RawMessage) events.Chunk) error {
+		written = h.secrets.OfResume(rel.Resume).JSON(h.secrets.Of(args).JSON(written))
+		safe, notes, shown := view.Written(ctx, about, written)
+		if !shown {
+			return nil
+		}
+		c := chunk(safe)
+		c.Metadata = notes.Metadata()
+		return s.conn.PublishChunk(ctx, s.origin, c)
 	}
 }
 
@@ -312,16 +317,19 @@ func (s *Service) messages(ctx context.Context, run, toolCallID string) ([]event
 	if err != nil {
 		return nil, err
 	}
-	if st.Step < call.Step { // the model is still at the turn that makes the call
-		if err := s.conn.FoldResults(ctx, st); err != nil || !st.Settled() {
-			return st.Messages, err
+	seen := st.Messages
+	switch n := len(seen); {
+	case st.Step < call.Step: // the model is still at the turn that makes the call
+		if err := s.conn.FoldResults(ctx, st); err != nil {
+			return seen, err
 		}
-		return st.Transcript(), nil
+		if st.Settled() {
+			seen = st.Transcript()
+		}
+	case st.Step == call.Step && n > 0:
+		seen = seen[:n-1]
 	}
-	if n := len(st.Messages); st.Step == call.Step && n > 0 {
-		return st.Messages[:n-1], nil
-	}
-	return st.Messages, nil
+	return s.conn.Whole(ctx, seen)
 }
 
 // finish stores what came of an attempt after its claim. An outcome that has lost its place is kept as evidence, and
@@ -330,6 +338,12 @@ func (s *Service) messages(ctx context.Context, run, toolCallID string) ([]event
 func (s *Service) finish(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome) error {
 	ctx = context.WithoutCancel(ctx) // a process that stops still says what it has done
 	call := claim.Place.CallID()
+	switch err := s.shrink(ctx, out.finished); {
+	case errors.Is(err, jetstream.ErrTooLarge):
+		return s.unstorable(ctx, claim, rel, out, err)
+	case err != nil:
+		return err
+	}
 	var data any
 	kind := events.KindResult
 	if out.inDoubt {
@@ -372,6 +386,19 @@ func (s *Service) finish(ctx context.Context, claim events.Event, rel events.Cal
 	return nil
 }
 
+// shrink makes a blob of a large result. It is stored before the fact that refers to it.
+func (s *Service) shrink(ctx context.Context, f *events.CallFinished) error {
+	if f == nil || len(f.Result) <= events.MaxInline {
+		return nil
+	}
+	ref, err := s.conn.PutBlob(ctx, f.Result)
+	if err != nil {
+		return fmt.Errorf("store the result of %s: %w", f.ToolCallID, err)
+	}
+	f.DataRef, f.Size, f.Result = ref, len(f.Result), nil
+	return nil
+}
+
 // unstorable replaces an outcome that cannot be stored by one that says so: the call has run and must not run again.
 func (s *Service) unstorable(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome, why error) error {
 	switch f := out.finished; {
@@ -396,7 +423,7 @@ func (s *Service) late(ctx context.Context, claim events.Event, rel events.CallR
 		ClaimSeq: claim.Seq, Worker: s.cfg.ID, Started: true,
 	}
 	if f := out.finished; f != nil {
-		d.Outcome, d.Result, d.Error = f.Outcome, f.Result, f.Error
+		d.Outcome, d.Result, d.DataRef, d.Error = f.Outcome, f.Result, f.DataRef, f.Error
 	}
 	id := events.NewID(time.Now())
 	e, err := s.origin.Fact(s.ns.Beside(claim.Place.CallID(), events.KindLate, id), d, claim)

@@ -233,3 +233,102 @@ func (b *bench) host(pool, id string, tools ...agent.Tool) {
 	b.T.Cleanup(func() { cancel(); <-done })
 	b.pause(time.Second)
 }
+
+// TestB3_13_WhatAHandlerWrites: output as chunks about its call, and chunks of the author's own type as they are.
+func TestB3_13_WhatAHandlerWrites(t *testing.T) {
+	inCase(t, func(t *testing.T) {
+		tool := agent.NewTool("look", "Looks", func(ctx context.Context, call *agent.Call, _ struct{}) (any, error) {
+			for _, wrong := range []string{"progress", "data-" + strings.Repeat("x", 60)} {
+				if call.Custom(ctx, wrong, 1, nil) == nil {
+					t.Errorf("type %s was taken", wrong)
+				}
+			}
+			if err := call.Write(ctx, map[string]int{"done": 40}); err != nil {
+				return nil, err
+			}
+			return nil, call.Custom(ctx, "data-progress", map[string]int{"done": 80}, &agent.CustomOptions{ID: "p", Transient: true})
+		}, &agent.ToolOptions{Effect: agent.ReadOnly, OutputSchema: json.RawMessage(`{}`)})
+		b := newPreviews(t, Options{}, []agent.Tool{tool}, asks(callTo("look", `{}`)), agenttest.Say("done"))
+		b.StartAll()
+		run := b.Request("go")
+		b.completed(run)
+		var got []string
+		for _, c := range b.chunks(run) {
+			if c.From == "USER" {
+				got = append(got, string(c.Type)+" "+string(c.Payload))
+			}
+		}
+		equal(t, "chunks", strings.Join(got, "\n"), `tool-output {"output":{"done":40},"toolCallId":"`+b.call(run, 1, 1).String()+`","toolName":"look"}`+
+			"\n"+`data-progress {"data":{"done":80},"id":"p","transient":true}`)
+	})
+}
+
+// TestB3_17_LargeResults go to the blobs, and chunks and facts refer to them; handler, model and whoever asked for the call get
+// the whole, the model up to a bound.
+func TestB3_17_LargeResults(t *testing.T) {
+	inCase(t, func(t *testing.T) {
+		large := strings.Repeat("0123456789abcdef", 20<<10) // 320 KiB
+		huge := strings.Repeat(large, 10)
+		var read string
+		tool := agent.NewTool("look", "Looks", func(ctx context.Context, call *agent.Call, in struct {
+			Of string `json:"of"`
+		},
+		) (string, error) {
+			switch in.Of {
+			case "large":
+				return large, nil
+			case "huge":
+				return huge, nil
+			}
+			messages, err := call.Messages(ctx)
+			for _, m := range messages {
+				for _, p := range m.Parts {
+					if p.Type == events.PartToolResult {
+						read += string(p.Output.Value)
+					}
+				}
+			}
+			return "", err
+		}, &agent.ToolOptions{Effect: agent.ReadOnly})
+		b := newPreviews(t, Options{}, []agent.Tool{tool}, asks(callTo("look", `{"of":"large"}`), callTo("look", `{"of":"huge"}`)),
+			asks(callTo("look", `{"of":""}`)), agenttest.Say("done"))
+		copies := b.StartAll()
+		run := b.Request("go")
+		b.Await(b.Conn().Namespace().Step(run, 2), moment)
+		for _, c := range copies { // nothing depends on what they remember
+			b.must(c.Stop())
+		}
+		b.StartAll()
+		b.completed(run)
+		for i, whole := range []string{`"` + large + `"`, `"` + huge + `"`} {
+			d := b.result(b.call(run, 1, i+1))
+			shown := chunk[events.ToolResultPayload](b, run, events.ChunkToolResult, b.call(run, 1, i+1))
+			if d.Result != nil || d.DataRef != events.Digest([]byte(whole)) || d.Size != len(whole) || shown.DataRef != d.DataRef ||
+				shown.Size != d.Size || shown.Result != nil {
+				t.Errorf("result %d: %.200s, chunk %.200s", i+1, fmt.Sprintf("%+v", d), fmt.Sprintf("%+v", shown))
+			}
+			b.must(b.Conn().WholeResult(t.Context(), &d))
+			if string(d.Result) != whole {
+				t.Errorf("result %d is not what the tool gave", i+1)
+			}
+		}
+		if read != `"`+large+`""`+huge+`"` {
+			t.Errorf("the handler read %d bytes", len(read))
+		}
+		var told []int
+		requests := b.model.Requests()
+		for _, m := range requests[len(requests)-1].Messages {
+			for _, p := range m.Parts {
+				if p.Type == events.PartToolResult {
+					told = append(told, len(p.Output.Value))
+					if len(p.Output.Value) < len(huge) && len(p.Output.Value) > len(large)+2 {
+						t.Errorf("the model is told %d bytes", len(p.Output.Value))
+					}
+				}
+			}
+		}
+		if len(told) != 3 || told[0] != len(large)+2 || told[1] > events.MaxModelOutput || told[1] < events.MaxModelOutput/2 {
+			t.Errorf("the model is told %v bytes", told)
+		}
+	})
+}

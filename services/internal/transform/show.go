@@ -125,7 +125,7 @@ func (v *View) Finished(ctx context.Context, f events.CallFinished, args json.Ra
 	}
 	p, o := v.outcomeOf(ctx, c, f)
 	notes.add(p, o)
-	f.ModelOutput = nil // is made of the result
+	f.ModelOutput, f.DataRef, f.Size = nil, "", 0 // are of the result
 	if f.Result != nil || f.Outcome == events.OutcomeOK || f.Outcome == events.OutcomeResponded {
 		f.Result = o.Value
 	} else {
@@ -136,6 +136,9 @@ func (v *View) Finished(ctx context.Context, f events.CallFinished, args json.Ra
 
 // outcomeOf is what the executor has stored of an outcome for display, else it is made now.
 func (v *View) outcomeOf(ctx context.Context, c Call, f events.CallFinished) (events.Phase, events.Shown) {
+	if f.Display == nil && f.DataRef != "" { // its host has not said what may be shown of it
+		return events.PhaseOutput, events.Shown{Value: events.Unavailable(events.PhaseOutput), Failed: true}
+	}
 	if f.Display == nil {
 		return v.Outcome(ctx, events.TargetDisplay, c, f)
 	}
@@ -170,10 +173,13 @@ func (v *View) Delayed(ctx context.Context, d events.OutcomeDelayed, toolName st
 		return d
 	}
 	f, _, _ := v.Finished(ctx, events.CallFinished{
-		RunID: d.RunID, ToolCallID: d.ToolCallID, ToolName: toolName, Outcome: d.Outcome, Result: d.Result, Error: d.Error,
+		RunID: d.RunID, ToolCallID: d.ToolCallID, ToolName: toolName, Outcome: d.Outcome, Result: d.Result, DataRef: d.DataRef, Error: d.Error,
 	}, args)
 	if d.Outcome == "" { // it had suspended itself
 		f.Error = nil
+	}
+	if v.Covers(events.TargetDisplay) {
+		d.DataRef = ""
 	}
 	d.Result, d.Error = f.Result, f.Error
 	return d
