@@ -108,10 +108,6 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 			_, err := c.Whole(ctx, []events.Message{{Parts: []events.Part{part}}})
 			return err
 		},
-		"TransformAtHost": func(ctx context.Context) error {
-			_, err := c.TransformAtHost(ctx, events.Manifest{ID: "host", Pool: "test"}, events.TransformRequest{})
-			return err
-		},
 		"FlushChunks": func(ctx context.Context) error {
 			return errors.Join(c.PublishChunk(ctx, o, events.StartChunk("r1", "support", "m1")), c.FlushChunks(ctx, "r1"))
 		},
