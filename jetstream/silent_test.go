@@ -136,7 +136,9 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 		"AskHost": func(ctx context.Context) error { _, err := c.AskHost(ctx, "test.host", nil); return err },
 		"Ask":     func(ctx context.Context) error { return c.Ask(ctx, "test.host", events.Event{}, new(any)) },
 		"AskFor":  func(ctx context.Context) error { return c.AskFor(ctx, "test.host", 1, new(any)) },
-		"Request": func(ctx context.Context) error {
+		"Request": func(ctx context.Context) error { // of a tool, whose time-out ends it
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
 			_, err := c.Request(ctx, jetstream.Request{Subject: "test.host"})
 			return err
 		},
