@@ -92,8 +92,9 @@ verify: ## Check go.mod, formatting, vet and that generated files are current
 	if [ "$$before" != "$$(state)" ]; then git status --short; echo "make generate changed files: commit them"; exit 1; fi
 
 .PHONY: interop
-interop: ## Run the tests with foreign clients (npm)
+interop: ## Run the tests with foreign clients (npm, the nats command line, jq, openssl)
 	npm ci --prefix $(INTEROP) --no-audit --no-fund
+	$(GO) build -modfile=.tools/nats/go.mod -o .tools/bin/nats github.com/nats-io/natscli/nats
 	@files=$$(grep -rlE --include='*_test.go' '^//go:build .*interop' $(SOURCES)); \
 	tests=$$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $$files | paste -s -d '|' -); \
 	$(GO) test -tags=interop -count=1 -timeout 10m -run "^($$tests)$$" $$(dirname $$files | sort -u | sed 's|^|./|')

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,13 +63,14 @@ func (f *foreign) start(dir, program string, args ...string) (kill func()) {
 	f.T.Helper()
 	cmd := exec.CommandContext(f.T.Context(), program, args...) //nolint:gosec // a program of this repository
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it starts
 	out, err := cmd.StdoutPipe()
 	f.must(err)
 	f.must(cmd.Start())
-	kill = func() {
-		_ = cmd.Process.Kill()
+	kill = sync.OnceFunc(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait() // as it was killed
-	}
+	})
 	f.T.Cleanup(kill)
 	if said := bufio.NewScanner(out); !said.Scan() || said.Text() != "working" {
 		f.T.Fatalf("the worker says %q", said.Text())
@@ -226,7 +229,7 @@ func (f *foreign) runsOnlyWhatIsGenuine(tool string) {
 	var m events.Manifest
 	f.must(json.Unmarshal(raw, &m))
 	resultOf := func(run string) events.CallFinished {
-		fact := f.Await(f.Conn().Namespace().Call(events.CallID{Run: run, Step: 1, Index: 1}, events.KindResult), 30*time.Second)
+		fact := f.Await(f.Conn().Namespace().Call(events.CallID{Run: run, Step: 1, Index: 1}, events.KindResult), time.Minute)
 		d, err := events.Data[events.CallFinished](fact)
 		f.must(err)
 		return d
