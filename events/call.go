@@ -144,7 +144,7 @@ type CallFinished struct {
 	Error       *ToolError      `json:"error,omitempty"`
 	Active      Duration        `json:"active,omitempty"`    // time that the handler took
 	Reason      string          `json:"reason,omitempty"`    // declined: the person's; blocked: which check
-	BlockedBy   *AskReason      `json:"blockedBy,omitempty"` // the rule
+	BlockedBy   *AskReason      `json:"blockedBy,omitempty"` // the rule or hook
 	Principal   string          `json:"principal,omitempty"`
 	GrantID     string          `json:"grantId,omitempty"`
 	Cancel      *CancelCause    `json:"cancel,omitempty"`

@@ -72,12 +72,14 @@ const (
 	ErrorDeliveryExhausted   = "delivery_exhausted"
 	ErrorCancelled           = "cancelled"
 	ErrorFingerprintMismatch = "fingerprint_mismatch"
+	ErrorHookFailed          = "hook_failed"
 )
 
 // OwnErrorName reports whether Weir gives an error of this name itself, so that it says nothing of a call's values.
 func OwnErrorName(name string) bool {
 	switch name {
-	case ErrorToolNotFound, ErrorPanic, ErrorTimeout, ErrorUnavailable, ErrorDeliveryExhausted, ErrorCancelled, ErrorFingerprintMismatch:
+	case ErrorToolNotFound, ErrorPanic, ErrorTimeout, ErrorUnavailable, ErrorDeliveryExhausted, ErrorCancelled, ErrorFingerprintMismatch,
+		ErrorHookFailed:
 		return true
 	}
 	return false

@@ -104,6 +104,8 @@ type AgentDef struct {
 	ModelSettings       json.RawMessage   `json:"modelSettings,omitempty"`
 	ProviderOptions     json.RawMessage   `json:"providerOptions,omitempty"`
 
+	Hooks Hooks `json:"hooks,omitempty"` // asked before each call; those of a run replace them by name
+
 	// AutoResumeSuspendedTools lets messages of a thread answer what suspended tools of its earlier runs wait for.
 	AutoResumeSuspendedTools bool `json:"autoResumeSuspendedTools,omitempty"`
 

@@ -23,6 +23,7 @@ type RunRequested struct {
 	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
 	Limits              *Limits         `json:"limits,omitempty"`
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
+	Hooks               Hooks           `json:"hooks,omitempty"` // over the agent's, by name
 
 	// Transform says what may be shown of the calls of the run, in place of the agent's policy.
 	Transform *TransformPolicy `json:"transform,omitempty"`

@@ -51,6 +51,7 @@ type Options struct {
 	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
 	Limits              *Limits         `json:"limits,omitempty"`
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
+	Hooks               Hooks           `json:"hooks,omitempty"`
 
 	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`
 
@@ -169,7 +170,7 @@ func StateOf(d RunStarted, e Event) *State {
 		Options: Options{
 			ToolID: r.ToolID, Args: r.Args, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 			ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits,
-			Metadata: r.Metadata, AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
+			Metadata: r.Metadata, Hooks: r.Hooks, AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
 			Transform: r.Transform,
 		},
 		RequestContext: r.RequestContext, TraceParent: e.TraceParent,

@@ -27,6 +27,32 @@ func (c *Conn) AskHost(ctx context.Context, subject string, body []byte) ([]byte
 	return reply.Data, nil
 }
 
+// AskHook asks a hook service about a call, until ctx ends. Whatever is not understood to the last word is an error: a service
+// that refuses the request, and an answer that is none.
+func (c *Conn) AskHook(ctx context.Context, service string, req events.HookRequest) (events.HookAnswer, error) {
+	req.Namespace = c.Namespace()
+	body, err := events.Marshal(req)
+	if err != nil {
+		return events.HookAnswer{}, fmt.Errorf("ask a hook: %w", err)
+	}
+	msg := &nats.Msg{Subject: c.ns.HookService(service), Data: body}
+	if err := c.checkSize(msg); err != nil {
+		return events.HookAnswer{}, fmt.Errorf("ask %s: %w", msg.Subject, err)
+	}
+	reply, err := c.request(ctx, answerTime, msg)
+	if err != nil {
+		return events.HookAnswer{}, fmt.Errorf("ask %s: %w", msg.Subject, err)
+	}
+	if refusalOf(reply) != nil {
+		return events.HookAnswer{}, fmt.Errorf("ask %s: the service refused the request", msg.Subject)
+	}
+	answer, err := events.ParseHookAnswer(reply.Data)
+	if err != nil {
+		return events.HookAnswer{}, fmt.Errorf("ask %s: %w", msg.Subject, err)
+	}
+	return answer, nil
+}
+
 // TransformAtHost asks a host of a tool how a value may be shown.
 func (c *Conn) TransformAtHost(ctx context.Context, tool events.Manifest, req events.TransformRequest) (events.TransformAnswer, error) {
 	var answer events.TransformAnswer

@@ -125,6 +125,10 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 			_, err = c.CreateGrant(ctx, standing("g2", "t1"), key)
 			return err
 		},
+		"AskHook": func(ctx context.Context) error {
+			_, err := c.AskHook(ctx, "redact", events.HookRequest{})
+			return err
+		},
 		"TransformAtHost": func(ctx context.Context) error {
 			_, err := c.TransformAtHost(ctx, events.Manifest{ID: "pay", Pool: "default"}, events.TransformRequest{})
 			return err

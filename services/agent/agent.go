@@ -39,6 +39,10 @@ type Agent struct {
 	ModelSettings   json.RawMessage // an object, such as {"temperature": 0}
 	ProviderOptions json.RawMessage // an object by provider
 
+	// Hooks are asked before each call, by name: hook services, and rules that block. A run may replace them by name, so what
+	// no run may lift belongs into the operators' rules.
+	Hooks events.Hooks
+
 	// AutoResumeSuspendedTools lets the next message of a thread answer what a suspended tool of an earlier run of this agent
 	// waits for: when it does, that run goes on, and no other begins. Default: suspended tools wait to be resumed.
 	AutoResumeSuspendedTools bool
@@ -54,7 +58,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		ID: a.ID, Name: a.Name, Description: a.Description, Instructions: a.Instructions, Model: a.Model,
 		Tools: a.toolIDs(), Agents: a.agentIDs(), Workflows: maps.Clone(a.Workflows), ToolChoice: a.ToolChoice,
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
-		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools,
+		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
 		Transform: a.Transform,
 	}
 	if a.ActiveTools != nil {
@@ -65,7 +69,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		limits := a.Limits
 		d.Limits = &limits
 	}
-	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits))
+	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check())
 	if _, err := SafeNames(a.Keys()); err != nil {
 		if len(issues) == 0 {
 			return d, err

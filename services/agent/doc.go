@@ -48,6 +48,13 @@
 //		return board.Show(ctx, o.ToolCallID, o.Input)
 //	}}
 //
+// # Hooks
+//
+// [Agent].Hooks are asked before each call, by name: hook services, which may block a call or rewrite its arguments before people
+// see them, and rules that block. Those of a run replace the agent's by name. The README of package events says how a service in
+// any language is asked and answers; that it lets a call go on authorises nothing. An executor's Middleware sees what was released: it may block and observe
+// it, never change it.
+//
 // # Suspension
 //
 // A function that finds that it needs people returns [Call.Suspend], which is an error, so nothing runs after it:

@@ -66,11 +66,15 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 		return err
 	}
 	said := r.said(data)
-	var held []holding
+	questions := make([]question, len(data.Calls))
 	for i, planned := range data.Calls {
-		call := events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}
-		q := s.question(r, rules, call, planned)
-		q.said = said
+		questions[i] = s.question(r, rules, events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}, planned)
+		questions[i].said = said
+	}
+	readyAll(ctx, questions)
+	var held []holding
+	for _, q := range questions {
+		call := q.call
 		v := s.rule(ctx, q)
 		if first && v.input != nil {
 			s.observe(ctx, r, q, v.input)
@@ -107,7 +111,7 @@ func (s *Service) remember(r *run, step events.Event) error {
 func (s *Service) question(r *run, rules *judge.Rules, call events.CallID, planned events.CallPlanned) question {
 	return question{
 		ns: s.ns, call: call, planned: planned, run: r, rules: rules, judge: rule.NewEvaluator(s.exprs),
-		expires: s.cfg.Expires, now: time.Now().UTC(),
+		expires: s.cfg.Expires, now: time.Now().UTC(), hooks: s,
 	}
 }
 

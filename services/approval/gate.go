@@ -30,6 +30,8 @@ type question struct {
 	attempt int           // attempts to execute so far
 	said    string        // what the agent said before the call; no rule sees it
 	now     time.Time
+	hooks   asker    // asks hook services; nil: there are none
+	ready   *readied // the call frozen, when that was done before
 }
 
 // ruling is what follows an empty call chain or an edit: exactly one of the three.
@@ -45,16 +47,20 @@ type frozen struct {
 	tool        *tool
 	args        json.RawMessage
 	fingerprint string
+	changed     string // the hook that has changed what a person had edited; empty: none has
 }
 
 // decide takes a call through the gate's pipeline: resolve the tool, parse, repair and validate the arguments, check
-// the request context, freeze, fingerprint, and evaluate the rules. Wrong arguments never bother a person.
+// the request context, ask the hooks, freeze, fingerprint, and evaluate the rules. Wrong arguments never bother a person.
 func (q question) decide(ctx context.Context) ruling {
-	f, refused := q.freeze()
+	f, refused := q.freeze(ctx)
 	if refused != nil {
-		return ruling{finished: refused}
+		return ruling{finished: refused, input: f.args}
 	}
 	j := q.judgement(ctx, f)
+	if f.changed != "" && j.Action == rule.Allow {
+		j = asksAgain(f.changed)
+	}
 	switch j.Action {
 	case rule.Allow:
 		by := events.AllowedBy{
@@ -78,8 +84,12 @@ func blockedBy(r rule.Reason) func(*events.CallFinished) {
 	}
 }
 
-// freeze resolves and checks a call up to its fingerprint, or says with which result it ends here.
-func (q question) freeze() (frozen, *events.CallFinished) {
+// freeze resolves and checks a call up to its fingerprint, or says with which result it ends here. A call that a hook ends
+// has had valid arguments.
+func (q question) freeze(ctx context.Context) (frozen, *events.CallFinished) {
+	if q.ready != nil {
+		return q.ready.frozen, q.ready.refused
+	}
 	t, known := q.run.tools[q.planned.ToolName]
 	if usable := q.run.usable(); !known || !slices.Contains(usable, q.planned.ToolName) {
 		return frozen{}, q.result(events.OutcomeUnknown, unknownTool(q.planned.ToolName, usable))
@@ -100,7 +110,11 @@ func (q question) freeze() (frozen, *events.CallFinished) {
 			d.Result = events.InvalidContext(t.ID, err)
 		})
 	}
-	return frozen{tool: t, args: args, fingerprint: events.Frozen{
+	args, by, refused := q.askHooks(ctx, t, args)
+	if refused != nil {
+		return frozen{args: args}, refused
+	}
+	return frozen{tool: t, args: args, changed: by, fingerprint: events.Frozen{
 		Namespace: q.ns, RunID: q.call.Run, ToolCallID: q.call.String(), Round: q.round, ToolID: t.ID,
 		ToolVersion: t.Version, InputSchemaDigest: t.InputSchemaDigest, Args: args,
 	}.Fingerprint()}, nil
@@ -154,7 +168,7 @@ func (q question) judgement(ctx context.Context, f frozen) rule.Judgement {
 	return q.rules.Judge(ctx, q.judge, judge.Call{
 		Tool: f.tool.Manifest, ToolName: q.planned.ToolName, Args: f.args, Context: st.RequestContext, AgentID: st.AgentID,
 		Run:                 judge.Run{ID: st.RunID, Thread: st.ThreadID, Resource: st.ResourceID, Requester: st.Requester},
-		RequireToolApproval: q.run.requireToolApproval(),
+		RequireToolApproval: q.run.requireToolApproval(), Hooks: q.run.hooks.Rules(),
 	})
 }
 
@@ -186,6 +200,7 @@ func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 	a.LastWords = events.LastWordsOf(q.said)
 	a.Reason = judge.Reason(j.Reason)
 	q.restrict(a, j)
+	a.NoGrant = a.NoGrant || f.changed != "" // people have to see what became of what they wrote
 	return a
 }
 

@@ -17,6 +17,7 @@ import (
 type run struct {
 	start *events.State // the state before the first step, or that of the last carry
 	agent events.AgentDef
+	hooks events.Hooks               // asked before each call
 	tools map[string]*tool           // by the key that the model sees
 	views map[string]*transform.View // by key, of tools that hide something
 }
@@ -92,6 +93,7 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 			return nil, fmt.Errorf("definition of agent %s: %w", st.AgentID, err)
 		}
 	}
+	r.hooks = st.Options.Hooks.Over(r.agent.Hooks)
 	for key, digest := range st.Definitions.Tools {
 		t, err := s.tool(ctx, digest)
 		if err != nil {

@@ -42,6 +42,8 @@ type Request struct {
 	// and lets later messages answer tools of this run; nil: as the agent says. When the message is such an answer, the
 	// earlier run goes on, and this one ends with the finish reason "resumed". It needs a ThreadID.
 	AutoResumeSuspendedTools *bool
+	// Hooks are asked before each call of the run; by name they replace the agent's.
+	Hooks events.Hooks
 	// Transform says what may be shown of the calls of the run, in place of the agent's policy.
 	Transform *events.TransformPolicy
 }
@@ -64,7 +66,7 @@ func (r Request) data(runID string) (events.RunRequested, error) {
 		AgentID: r.Agent, Messages: messages, RunID: runID, ThreadID: r.ThreadID, ResourceID: r.ResourceID,
 		RequestContext: r.Context, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 		ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
-		AutoResumeSuspendedTools: r.AutoResumeSuspendedTools, Transform: r.Transform,
+		AutoResumeSuspendedTools: r.AutoResumeSuspendedTools, Transform: r.Transform, Hooks: r.Hooks,
 	}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/rule"
 )
 
 // onRequest starts a run: a request becomes the first fact of its chain, or is refused with a note to its sender.
@@ -126,7 +127,26 @@ func readRequest(e events.Event, in events.Inbox) (events.RunRequested, *events.
 	if string(req.RequestContext) == "null" {
 		req.RequestContext = nil
 	}
+	if refusal := checkHooks(req.Hooks); refusal != nil {
+		return req, refusal
+	}
 	return req, checkMessages(req.Messages)
+}
+
+// checkHooks refuses hooks that no gate could honour.
+func checkHooks(hooks events.Hooks) *events.Error {
+	issues := hooks.Check()
+	for _, r := range hooks.Rules() {
+		if _, err := rule.Compile(r.When); err != nil {
+			issues = append(issues, events.Issue{Field: "hooks." + r.Name + ".when", Message: err.Error()})
+		}
+	}
+	if len(issues) == 0 {
+		return nil
+	}
+	e := events.Errorf(events.CodeInvalidRequest, "%s %s", issues[0].Field, issues[0].Message)
+	e.Issues = issues
+	return e
 }
 
 // checkAgentStart checks what a start of an agent must say.

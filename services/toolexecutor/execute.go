@@ -226,7 +226,10 @@ func (s *Service) claim(ctx context.Context, release, prev events.Event, h host,
 		}
 		return s.goOn(ctx, release, a.Last, h, rel)
 	}
-	return s.finish(ctx, a.Last, rel, s.run(runCtx, h, rel, c))
+	out := s.run(runCtx, h, rel, c)
+	err = s.finish(ctx, a.Last, rel, out)
+	s.after(ctx, rel, out)
+	return err
 }
 
 // outcome is what came of an attempt: a result, a suspension, or doubt about the effects.
@@ -237,8 +240,12 @@ type outcome struct {
 	suspended *events.CallSuspended
 }
 
-// run calls the tool's handler with exactly the released bytes.
+// run calls the tool's handler with exactly the released bytes, unless middleware blocks the call.
 func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) outcome {
+	if f := s.before(ctx, rel, c.Attempt); f != nil {
+		h.safe(ctx, rel, f)
+		return outcome{attempt: c.Attempt, finished: f}
+	}
 	began := time.Now()
 	call := agent.NewCall(s.callInfo(h, rel, c))
 	a := agent.Execute(withRequester(ctx, s.conn), h.tool, call, json.RawMessage(rel.Args))

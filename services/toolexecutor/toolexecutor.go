@@ -46,6 +46,8 @@ type Config struct {
 	Tools []agent.Tool
 	// MCP are servers whose tools this process hosts. One that cannot be reached hinders nothing else.
 	MCP []*MCPServer
+	// Middleware sees every call that this process runs, in this order.
+	Middleware []Middleware
 	// GateKeys are the public keys of gates whose releases count. Required, and never read from the bus.
 	GateKeys events.Keys
 	// Concurrency is how many calls run at once in this process. Default 10.

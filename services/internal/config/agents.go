@@ -15,7 +15,7 @@ import (
 
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
-	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform",
+	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks",
 }
 
 // readAgents reads the section agents.
@@ -27,7 +27,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			Model: a.text("model"), ToolIDs: a.tools(), RequireToolApproval: a.approval("requireToolApproval"),
 			Limits: a.limits(), ToolChoice: a.text("toolChoice"), ActiveTools: a.texts("activeTools"),
 			ModelSettings: a.jsonObject("modelSettings"), ProviderOptions: a.jsonObject("providerOptions"),
-			AutoResumeSuspendedTools: a.on("autoResumeSuspendedTools"), Transform: f.transform,
+			AutoResumeSuspendedTools: a.on("autoResumeSuspendedTools"), Transform: f.transform, Hooks: a.hooks(),
 		}
 		if a.has("transform") {
 			def.Transform = a.policy(f)

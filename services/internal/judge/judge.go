@@ -102,6 +102,8 @@ type Call struct {
 	Run      Run
 	// RequireToolApproval is what the run asks for: the request's word, else the agent's.
 	RequireToolApproval *events.Approval
+	// Hooks are the rules among the run's hooks. They can only forbid.
+	Hooks []events.Rule
 }
 
 // Run is what expressions see of a run.
@@ -113,7 +115,7 @@ func (r *Rules) Judge(ctx context.Context, e *rule.Evaluator, c Call) rule.Judge
 	if c.Tool.Source.Kind == "client" { // it waits for its client anyway
 		run = rule.Requirement{}
 	}
-	if tool.When == "" && run.When == "" && len(r.sets) == 0 {
+	if tool.When == "" && run.When == "" && len(r.sets)+len(c.Hooks) == 0 {
 		return e.Require(ctx, tool, run, rule.Input{})
 	}
 	in, err := c.input()
@@ -123,7 +125,23 @@ func (r *Rules) Judge(ctx context.Context, e *rule.Evaluator, c Call) rule.Judge
 		}}
 		return rule.Judgement{Action: m.Action, Reason: m.Reason, Matches: []rule.Match{m}}
 	}
-	return rule.Strictest(e.Judge(ctx, r.sets, in), e.Require(ctx, tool, run, in))
+	return rule.Strictest(e.Judge(ctx, r.sets, in), byHooks(ctx, e, c.Hooks, in), e.Require(ctx, tool, run, in))
+}
+
+// byHooks is what the rules among a run's hooks say. They are not the operators': their matches name no set of those.
+func byHooks(ctx context.Context, e *rule.Evaluator, hooks []events.Rule, in rule.Input) rule.Judgement {
+	if len(hooks) == 0 {
+		return rule.Judgement{Action: rule.Allow}
+	}
+	set := rule.Set{Name: events.HookSet}
+	for _, h := range hooks {
+		set.Rules = append(set.Rules, rule.Rule{Name: h.Name, When: h.When, Action: rule.Block, Reason: h.Reason})
+	}
+	j := e.Judge(ctx, []rule.Set{set}, in)
+	for i := range j.Matches {
+		j.Matches[i].Set, j.Matches[i].Rule = -1, -1
+	}
+	return j
 }
 
 // Holds evaluates the condition of a grant over frozen arguments, which is all that it may look at.
