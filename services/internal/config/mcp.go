@@ -81,7 +81,7 @@ func (o object) connection(f *File, def *MCPServer) {
 }
 
 func (o object) mcpWeb() *HTTP {
-	def := &HTTP{URL: o.text("url"), Headers: o.headers("headers"), Allow: o.texts("allow")}
+	def := &HTTP{URL: o.text("url"), Headers: o.headers(), Allow: o.texts("allow")}
 	for name := range def.Headers {
 		if ownHeader.MatchString(name) {
 			o.r.fail(o.find("headers."+name), join(o.sub("headers"), name), "is set by the request itself")

@@ -83,7 +83,7 @@ func (o object) readModels(f *File) map[string]models.ModelConfig {
 func (o object) model(id string) Model {
 	m := Model{
 		ID: id, Provider: o.text("provider"), Model: o.text("model"), BaseURL: o.text("baseURL"), Idle: o.duration("idle"),
-		Headers: o.headers("headers"), Defaults: o.jsonObject("defaults"), Playbook: o.jsonObject("playbook"),
+		Headers: o.headers(), Defaults: o.jsonObject("defaults"), Playbook: o.jsonObject("playbook"),
 	}
 	if provider := m.Provider; o.has("provider") && provider != "" {
 		if names := slices.Sorted(maps.Keys(models.Providers)); !slices.Contains(names, provider) {
@@ -176,7 +176,8 @@ func settings(f *File, model string, own json.RawMessage) (json.RawMessage, erro
 }
 
 // headers reads headers, with references in their values.
-func (o object) headers(key string) map[string]string {
+func (o object) headers() map[string]string {
+	const key = "headers"
 	if !o.has(key) {
 		return nil
 	}

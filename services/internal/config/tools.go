@@ -183,7 +183,7 @@ func (o object) http() *HTTP {
 	h.require("url")
 	def := &HTTP{
 		Method: h.choice("method", http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete),
-		URL:    h.text("url"), Headers: h.headers("headers"), Allow: h.texts("allow"), Timeout: h.duration("timeout"),
+		URL:    h.text("url"), Headers: h.headers(), Allow: h.texts("allow"), Timeout: h.duration("timeout"),
 	}
 	h.notOwn(def.Headers)
 	h.checkAllow(def)
@@ -208,7 +208,7 @@ var serverHeader = regexp.MustCompile(`(?i)^nats-`)
 func (o object) nats() *NATS {
 	n := o.r.object(o.fields["nats"], o.sub("nats"), "subject", "headers", "timeout")
 	n.require("subject")
-	def := &NATS{Subject: n.text("subject"), Headers: n.headers("headers"), Timeout: n.duration("timeout")}
+	def := &NATS{Subject: n.text("subject"), Headers: n.headers(), Timeout: n.duration("timeout")}
 	n.notOwn(def.Headers)
 	for name := range def.Headers {
 		if serverHeader.MatchString(name) {

@@ -32,9 +32,9 @@ func (f *foreign) startShell() {
 	}
 	tool := filepath.Join(f.T.(*testing.T).TempDir(), "count")
 	script := "#!/bin/sh\nread -r args\necho genuine=1-1 >>\"$EFFECTS\"\nprintf '{\"asked\":%s,\"ordered\":7}' \"$args\"\n"
-	f.must(os.WriteFile(tool, []byte(script), 0o700)) //nolint:gosec // a program
-	f.start(clients, "env", "PATH="+cli+":"+os.Getenv("PATH"), "NATS_URL="+f.Server.ClientURL(), "GATE_KEY="+f.Key.Public,
-		"TOOL="+tool, "EFFECTS="+f.effects, "LEASE=2", "sh", "worker.sh")
+	f.must(os.WriteFile(tool, []byte(script), 0o700))
+	f.start(clients, "env", "CLI="+cli, "NATS_URL="+f.Server.ClientURL(), "GATE_KEY="+f.Key.Public,
+		"TOOL="+tool, "EFFECTS="+f.effects, "LEASE=2", "sh", "-c", `PATH="$CLI:$PATH" exec sh worker.sh`)
 }
 
 // TestB1_18_ShellWorker lets a worker in shell host a tool of a run.

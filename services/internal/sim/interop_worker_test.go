@@ -61,7 +61,7 @@ func newForeign(t *testing.T, tools ...string) *foreign {
 // start starts a worker and waits until it has registered its tools. The test ends it, or kill does.
 func (f *foreign) start(dir, program string, args ...string) (kill func()) {
 	f.T.Helper()
-	cmd := exec.CommandContext(f.T.Context(), program, args...) //nolint:gosec // a program of this repository
+	cmd := exec.CommandContext(f.T.Context(), program, args...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it starts
 	out, err := cmd.StdoutPipe()
@@ -154,8 +154,8 @@ func TestB1_18_JavaScriptWorkerKilled(t *testing.T) {
 			run := f.Request("charge and notify")
 			runs, open = append(runs, run), append(open, run)
 		}
-		f.pause(rand.N(400 * time.Millisecond)) //nolint:gosec // any moment will do
-		one := rand.IntN(len(workers))          //nolint:gosec // any of them
+		f.pause(rand.N(400 * time.Millisecond))
+		one := rand.IntN(len(workers))
 		workers[one]()
 		workers[one] = f.startJS()
 		open = f.help(open)
