@@ -285,6 +285,8 @@ type CallAnswered struct {
 	// DataRef is what the decision brought as a blob, when a field of it is secret: args, result or resume data, which
 	// stand here as they may be shown.
 	DataRef string `json:"dataref,omitempty"`
+	// ModelRef is the model output as a blob, when the results of the tool hold secrets.
+	ModelRef string `json:"modelRef,omitempty"`
 }
 
 func (a CallAnswered) ref() string { return a.DataRef }

@@ -25,6 +25,9 @@ type RunRequested struct {
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
 	Hooks               Hooks           `json:"hooks,omitempty"` // over the agent's, by name
 
+	// ClientTools are tools that whoever asks executes itself, by key. They win over those of the agent.
+	ClientTools map[string]ClientTool `json:"clientTools,omitempty"`
+
 	// Transform says what may be shown of the calls of the run, in place of the agent's policy.
 	Transform *TransformPolicy `json:"transform,omitempty"`
 

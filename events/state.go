@@ -53,6 +53,8 @@ type Options struct {
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
 	Hooks               Hooks           `json:"hooks,omitempty"`
 
+	ClientTools map[string]ClientTool `json:"clientTools,omitempty"`
+
 	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`
 
 	Transform *TransformPolicy `json:"transform,omitempty"`
@@ -171,7 +173,8 @@ func StateOf(d RunStarted, e Event) *State {
 			ToolID: r.ToolID, Args: r.Args, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 			ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits,
 			Metadata: r.Metadata, Hooks: r.Hooks, AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
-			Transform: r.Transform,
+			ClientTools: r.ClientTools,
+			Transform:   r.Transform,
 		},
 		RequestContext: r.RequestContext, TraceParent: e.TraceParent,
 		MainSeq: e.Seq, Messages: slices.Clone([]Message(r.Messages)), Calls: []CallState{},
@@ -395,6 +398,9 @@ func (s *State) Size() int {
 				size += len(p.Output.Value)
 			}
 		}
+	}
+	for key, t := range s.Options.ClientTools {
+		size += 256 + len(key) + len(t.Description) + len(t.InputSchema) + len(t.OutputSchema)
 	}
 	if s.AutoResume != nil {
 		for _, a := range s.AutoResume.Answers {

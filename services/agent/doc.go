@@ -74,6 +74,11 @@
 // An [Agent] is a model with instructions and things to do. It is data, and [Agent.Def] is what is registered. Its
 // tools are known to the model by their keys; other agents by "agent-<key>", and each of their runs is one call.
 //
+// # Tools of clients
+//
+// A tool of [NewClientTool] has no function: whoever asked for the run executes its calls, and answers them. A request may
+// bring such tools itself.
+//
 // # Tests
 //
 // Package agenttest runs a tool without any of the rest, and has a scripted model.

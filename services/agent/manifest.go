@@ -69,7 +69,7 @@ func manifestIssues(m events.Manifest) []events.Issue {
 	if canonical, err := events.Canonical(m.InputSchema); err == nil && m.InputSchemaDigest != events.Digest(canonical) {
 		add("inputSchemaDigest", "is not the digest of the canonical input schema")
 	}
-	return append(list, inputIssues(m.InputSchema)...)
+	return slices.Concat(list, clientIssues(m), inputIssues(m.InputSchema))
 }
 
 // inputIssues lists what arguments cannot be: not an object, or with keys that only people's decisions carry.

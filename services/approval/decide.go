@@ -335,6 +335,11 @@ func (m meeting) checkData(events.Event) *events.Error {
 		if len(m.req.Result) == 0 {
 			return events.Errorf(events.CodeInvalidData, "respond must bring a result; null is one")
 		}
+		if m.req.ModelOutput != nil {
+			if err := events.CheckModelOutput(m.req.ModelOutput); err != nil {
+				return events.Errorf(events.CodeInvalidData, "modelOutput: %v", err)
+			}
+		}
 		if t != nil {
 			return checkResult(t.OutputSchema, m.req.Result)
 		}

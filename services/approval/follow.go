@@ -98,6 +98,8 @@ func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
 	switch {
 	case a.data.Decision == events.Edit:
 		return s.judgeEdit(ctx, r, a)
+	case a.data.Decision.Releases() && r.client(a.ask.ToolName):
+		return s.askClient(ctx, r, a)
 	case a.data.Decision.Releases():
 		if err := s.keepGrant(ctx, a); err != nil {
 			return fmt.Errorf("keep grant of %s: %w", a.call, err)
@@ -113,6 +115,7 @@ func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
 			return err
 		}
 		v.finished = resultOf(a, started)
+		s.mapAnswer(ctx, r, a, v.finished)
 	}
 	last, _, err := s.addRuling(ctx, a.call, a.fact, v)
 	if err != nil {
@@ -130,9 +133,9 @@ func ignoreGone(err error) error {
 
 // releaseOf permits to run exactly the bytes that were asked about, in the round of the ask.
 func (s *Service) releaseOf(ctx context.Context, r *run, a answered) (*events.CallReleased, error) {
-	t, err := s.tool(ctx, a.ask.ToolDigest)
+	t, err := s.toolOf(ctx, r, a.ask)
 	if err != nil {
-		return nil, fmt.Errorf("definition of tool %s: %w", a.ask.ToolID, err)
+		return nil, err
 	}
 	q := question{
 		ns: s.ns, call: a.call, round: a.ask.Round, run: r, follows: a.fact.Seq, attempt: a.ask.Attempt,

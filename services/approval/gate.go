@@ -61,14 +61,18 @@ func (q question) decide(ctx context.Context) ruling {
 	if f.changed != "" && j.Action == rule.Allow {
 		j = asksAgain(f.changed)
 	}
-	switch j.Action {
-	case rule.Allow:
+	switch {
+	case j.Action == rule.Allow && f.tool.Client():
+		a := q.askClient(f)
+		a.Rules = q.rules.Digest()
+		return ruling{held: a, input: f.args}
+	case j.Action == rule.Allow:
 		by := events.AllowedBy{
 			Rules: q.rules.Digest(), Rule: j.Reason.Rule, Set: j.Reason.Set, SetDigest: j.Reason.Digest, Answer: q.follows,
 		}
 		r := q.release(f, by)
 		return ruling{released: &r, input: f.args}
-	case rule.Block:
+	case j.Action == rule.Block:
 		return ruling{finished: q.result(events.OutcomeBlocked, blockedBy(j.Reason)), input: f.args}
 	default:
 		return ruling{held: q.hold(f, j), input: f.args}
@@ -200,7 +204,8 @@ func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 	a.LastWords = events.LastWordsOf(q.said)
 	a.Reason = judge.Reason(j.Reason)
 	q.restrict(a, j)
-	a.NoGrant = a.NoGrant || f.changed != "" // people have to see what became of what they wrote
+	// People have to see what became of what they wrote; and a call of a client is not released: its client is asked next.
+	a.NoGrant = a.NoGrant || f.changed != "" || f.tool.Client()
 	return a
 }
 

@@ -80,6 +80,21 @@ func suspends() sim.Options {
 		}, &agent.ToolOptions{Effect: agent.Idempotent})}}
 }
 
+// clients is a client tool that a rule holds first, with a program for its answers.
+func clients() sim.Options {
+	return sim.Options{
+		Tools: []agent.Tool{agent.NewClientTool[sim.Order, map[string]any]("pay", "Pay an order back",
+			&agent.ToolOptions{ToModelOutput: agent.MapOutputJQ(`{type: "text", value: "paid"}`)})},
+		Rules: map[string]events.RuleSet{"default": {Name: "default", Rules: []events.Rule{{Name: "held", Action: events.RuleAsk}}}},
+	}
+}
+
+func answerClient(w *sim.World, run string, round int) {
+	d := decision(events.Respond, refundOf(run))
+	d.Fingerprint, d.Result = askOf(w, refundOf(run), round).Fingerprint, json.RawMessage(`{}`)
+	w.Decide("bob", d)
+}
+
 func resume(w *sim.World, run string) {
 	ask := w.AwaitAsk(refundOf(run), soon)
 	d := decision(events.ResumeD, refundOf(run))
@@ -143,6 +158,27 @@ func TestHabits(t *testing.T) {
 				d := decision(events.Edit, call)
 				d.Args, d.Fingerprint = json.RawMessage(`{"orderId":"43"}`), w.AwaitAsk(call, soon).Fingerprint
 				return w.Posted(w.Conn().Namespace().InDecide("alice", call), run, "alice", d)
+			},
+		},
+		"approve of a client's call": {
+			Options: clients, Before: all, Handler: handler(approval.HandleRequest), Finish: func(w *sim.World, run string) { answerClient(w, run, 1) },
+			Bring: func(w *sim.World) jetstream.Delivery {
+				run := w.Request("Refund order 42")
+				call := refundOf(run)
+				d := decision(events.Approve, call)
+				d.Fingerprint = w.AwaitAsk(call, soon).Fingerprint
+				return w.Posted(w.Conn().Namespace().InDecide("alice", call), run, "alice", d)
+			},
+		},
+		"answer of a client": {
+			Options: clients, Before: all, Handler: handler(approval.HandleRequest),
+			Bring: func(w *sim.World) jetstream.Delivery {
+				run := w.Request("Refund order 42")
+				call := refundOf(run)
+				approveRound(w, run, 0)
+				d := decision(events.Respond, call)
+				d.Fingerprint, d.Result = askOf(w, call, 1).Fingerprint, json.RawMessage(`{}`)
+				return w.Posted(w.Conn().Namespace().InDecide("bob", call), run, "bob", d)
 			},
 		},
 		"cancel": {

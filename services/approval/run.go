@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/jq"
 	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
@@ -27,6 +28,7 @@ type tool struct {
 	events.Manifest
 	digest  string
 	input   *events.Schema
+	output  *jq.Program    // what the model is told of the answers of clients; nil: the answers
 	context *events.Schema // nil: any request context will do
 	preview *events.PreviewForm
 	secrets *events.Secrets // nil: it has none
@@ -100,11 +102,39 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 			return nil, fmt.Errorf("definition of tool %s: %w", key, err)
 		}
 		r.tools[key] = t
+	}
+	for key, c := range st.Options.ClientTools {
+		var own *events.Manifest
+		if t := r.tools[key]; t != nil {
+			own = &t.Manifest
+		}
+		m := c.Manifest(key, own)
+		raw, err := events.Marshal(m)
+		if err != nil {
+			return nil, fmt.Errorf("client tool %s: %w", key, err)
+		}
+		if r.tools[key], err = s.compile(ctx, m, events.Digest(raw)); err != nil {
+			return nil, fmt.Errorf("client tool %s: %w", key, err)
+		}
+	}
+	for key, t := range r.tools {
 		if v := transform.New(t.Manifest, st.Options.TransformPolicy(r.agent), s.conn.TransformAtHost); v != nil {
 			r.views[key] = v
 		}
 	}
 	return r, nil
+}
+
+// toolOf is the definition that an ask names: that of the run, else by its digest.
+func (s *Service) toolOf(ctx context.Context, r *run, ask events.CallHeld) (*tool, error) {
+	if t := r.tools[ask.ToolName]; t != nil && events.SameDigest(t.digest, ask.ToolDigest) {
+		return t, nil
+	}
+	t, err := s.tool(ctx, ask.ToolDigest)
+	if err != nil {
+		return nil, fmt.Errorf("definition of tool %s: %w", ask.ToolID, err)
+	}
+	return t, nil
 }
 
 // tool reads and compiles a definition by its digest.
@@ -116,10 +146,22 @@ func (s *Service) tool(ctx context.Context, digest string) (*tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tool{digest: digest}
-	if err := json.Unmarshal(raw, &t.Manifest); err != nil {
+	var m events.Manifest
+	if err := json.Unmarshal(raw, &m); err != nil {
 		return nil, err
 	}
+	t, err := s.compile(ctx, m, digest)
+	if err != nil {
+		return nil, err
+	}
+	s.tools.Put(digest, t, 1)
+	return t, nil
+}
+
+// compile makes a definition ready to be used.
+func (s *Service) compile(ctx context.Context, m events.Manifest, digest string) (*tool, error) {
+	t := &tool{Manifest: m, digest: digest}
+	var err error
 	if t.input, err = events.CompileSchema(t.InputSchema); err != nil {
 		return nil, fmt.Errorf("input schema: %w", err)
 	}
@@ -135,7 +177,11 @@ func (s *Service) tool(ctx context.Context, digest string) (*tool, error) {
 	if t.preview, err = events.ParsePreviewForm(t.Preview); err != nil {
 		s.log.WarnContext(ctx, "a tool's preview cannot be made", "toolId", t.ID, "error", err)
 	}
-	s.tools.Put(digest, t, 1)
+	if t.Client() {
+		if t.output, err = outputProgram(t.Manifest); err != nil {
+			s.log.WarnContext(ctx, "what the model is told of a client's answers cannot be made", "toolId", t.ID, "error", err)
+		}
+	}
 	return t, nil
 }
 

@@ -64,6 +64,9 @@ func (s *Service) concealAnswer(ctx context.Context, m meeting, a *events.CallAn
 		a.Args, a.DataRef, err = s.veil(ctx, a.Args, t.secrets.Args(a.Args))
 	case a.Decision == events.Respond:
 		a.Result, a.DataRef, err = s.veil(ctx, a.Result, t.secrets.Result(a.Result))
+		if err == nil && a.ModelOutput != nil {
+			a.ModelOutput, a.ModelRef, err = s.veilOutput(ctx, *a.ModelOutput)
+		}
 	}
 	if err != nil || a.Signed == nil || a.DataRef == "" && (t == nil || t.secrets == nil || !m.idle()) {
 		return err
@@ -73,6 +76,16 @@ func (s *Service) concealAnswer(ctx context.Context, m meeting, a *events.CallAn
 	kept.Payload = ""
 	a.Signed = &kept
 	return err
+}
+
+// veilOutput keeps what a model is told of a result as a blob: which of it is secret, nobody knows.
+func (s *Service) veilOutput(ctx context.Context, o events.ModelOutput) (*events.ModelOutput, string, error) {
+	whole, err := events.Marshal(o)
+	if err != nil {
+		return nil, "", err
+	}
+	ref, err := s.conn.PutBlob(ctx, whole)
+	return &events.ModelOutput{Type: events.OutputText, Value: json.RawMessage(`"not shown: results of this tool hold secrets"`)}, ref, err
 }
 
 // idle reports whether a decision brings data that its kind has no use for. They stand in what was signed only.
@@ -122,6 +135,15 @@ func (s *Service) reveal(ctx context.Context, a *answered) (err error) {
 	if a.ask.SuspendRef != "" {
 		if a.ask.SuspendPayload, err = s.conn.Blob(ctx, a.ask.SuspendRef); err != nil {
 			return fmt.Errorf("read the payload of %s: %w", a.call, err)
+		}
+	}
+	if a.data.ModelRef != "" {
+		whole, err := s.conn.Blob(ctx, a.data.ModelRef)
+		if err == nil {
+			err = json.Unmarshal(whole, &a.data.ModelOutput)
+		}
+		if err != nil {
+			return fmt.Errorf("read what the model is told of %s: %w", a.call, err)
 		}
 	}
 	if a.data.DataRef == "" {

@@ -275,9 +275,9 @@ func (s *Service) shown(ctx context.Context, fact events.Event) (*events.CallHel
 		}
 		return nil, events.Errorf(events.CodeTampering, "the ask of call %s was not signed by a gate", ask.ToolCallID)
 	}
-	t, err := s.tool(ctx, ask.ToolDigest)
+	t, err := s.toolOf(ctx, r, ask)
 	if err != nil {
-		return nil, fmt.Errorf("definition of tool %s: %w", ask.ToolID, err)
+		return nil, err
 	}
 	ask.Args = events.Mask(t.input, ask.Args)
 	if ask.Display == nil && r.view(ask.ToolName).Covers(events.TargetDisplay) { // asked by a gate that knew of no transforms

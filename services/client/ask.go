@@ -18,7 +18,8 @@ import (
 type Filter struct {
 	Agent, Resource, Thread string
 
-	// Run chooses one run, Tool asks of one tool by its name, Kind asks of one kind.
+	// Run chooses one run, Tool asks of one tool by its name, Kind asks of one kind. Asks that a client answers are listed for
+	// who asked for the run, and for others by Run or Kind alone.
 	Run, Tool string
 	Kind      events.AskKind
 
@@ -114,7 +115,7 @@ func (c *Client) Suspended(ctx context.Context, f Filter) (*Page, error) {
 	}
 	page := &Page{Runs: []SuspendedRun{}}
 	for _, s := range snaps {
-		if run := suspendedRun(s, f); len(run.ToolCalls) > 0 {
+		if run := suspendedRun(s, f, c.cfg.Principal); len(run.ToolCalls) > 0 {
 			page.Runs = append(page.Runs, run)
 		}
 	}
@@ -218,13 +219,20 @@ func (c *Client) Me(ctx context.Context) (*events.Approver, error) {
 	return me, nil
 }
 
-func suspendedRun(s *events.Snapshot, f Filter) SuspendedRun {
+// shows reports whether an ask belongs in a list that was not asked for it: what a client answers is nobody's business but
+// that of who asked for the run.
+func (f Filter) shows(a events.OpenAsk, requester, principal string) bool {
+	return a.Kind != events.AskClient || f.Kind == events.AskClient || f.Run != "" ||
+		principal == requester || events.Token(principal) == requester
+}
+
+func suspendedRun(s *events.Snapshot, f Filter, principal string) SuspendedRun {
 	run := SuspendedRun{
 		RunID: s.RunID, Status: StatusSuspended, AgentID: s.AgentID, ThreadID: s.ThreadID,
 		ResourceID: s.ResourceID, SuspendedAt: s.SuspendedAt, ToolCalls: []PendingCall{},
 	}
 	for _, a := range s.Asks {
-		if !f.takes(a, s.Requester) {
+		if !f.takes(a, s.Requester) || !f.shows(a, s.Requester, principal) {
 			continue
 		}
 		run.ToolCalls = append(run.ToolCalls, PendingCall{
@@ -269,7 +277,7 @@ func (c *Client) Asks(ctx context.Context, f Filter) (asks []events.OpenAsk, tot
 	seen := map[string]bool{} // a root's entry lists the asks of all runs below it
 	for _, s := range snaps {
 		for _, a := range s.Asks {
-			if f.takes(a, s.Requester) && !seen[a.ToolCallID] {
+			if f.takes(a, s.Requester) && f.shows(a, s.Requester, c.cfg.Principal) && !seen[a.ToolCallID] {
 				seen[a.ToolCallID] = true
 				asks = append(asks, a)
 			}

@@ -2,9 +2,12 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
+	"path/filepath"
 
+	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/client"
 )
@@ -31,6 +34,32 @@ func Example() {
 		}
 	}
 	out, err = c.Run(out.RunID).Wait(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(out.Text)
+}
+
+// A tool that the program which asks executes itself: the model calls it like any other, and the answer comes from here.
+func ExampleClient_Generate_clientTool() {
+	ctx := context.Background()
+	conn, err := jetstream.Connect(ctx, jetstream.Options{URL: "nats://127.0.0.1:4222"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // an example
+
+	c := client.New(conn, client.Config{Principal: "bob"})
+	out, err := c.Generate(ctx, client.Request{
+		Agent: "support", Prompt: "Which files are here?",
+		ClientTools: map[string]client.ClientTool{"list_files": {
+			ClientTool: events.ClientTool{
+				Description:  "Lists the files of the user's folder",
+				OutputSchema: json.RawMessage(`{"type":"array","items":{"type":"string"}}`),
+			},
+			Run: func(context.Context, json.RawMessage) (any, error) { return filepath.Glob("*") },
+		}},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -38,6 +38,10 @@ type Request struct {
 	Limits              *events.Limits   // tighter than the agent's
 	Metadata            json.RawMessage  // kept with the run
 
+	// ClientTools are tools that this client executes, by key, beside those of the agent or in their place. [Run.Wait] and
+	// [Client.Generate] answer their calls as these come.
+	ClientTools map[string]ClientTool
+
 	// AutoResumeSuspendedTools lets the message answer what suspended tools of the same agent, thread and resource wait for,
 	// and lets later messages answer tools of this run; nil: as the agent says. When the message is such an answer, the
 	// earlier run goes on, and this one ends with the finish reason "resumed". It needs a ThreadID.
@@ -67,6 +71,7 @@ func (r Request) data(runID string) (events.RunRequested, error) {
 		RequestContext: r.Context, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 		ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
 		AutoResumeSuspendedTools: r.AutoResumeSuspendedTools, Transform: r.Transform, Hooks: r.Hooks,
+		ClientTools: definitions(r.ClientTools),
 	}, nil
 }
 
@@ -79,6 +84,7 @@ type Run struct {
 	request   events.RunRequested // what was asked for; only with requestID
 	chosen    bool                // the caller chose the id, so another run may have it
 	tape      atomic.Pointer[tape]
+	tools     map[string]ClientTool
 	suspended atomic.Uint64 // cursor of the last suspension that a caller was told of
 	after     successors
 }
@@ -101,7 +107,12 @@ func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.startRun(ctx, req.Agent, data, chosen != "")
+	run, err := c.startRun(ctx, req.Agent, data, chosen != "")
+	if err != nil {
+		return nil, err
+	}
+	run.tools = req.ClientTools
+	return run, nil
 }
 
 // startRun asks for a run at an agent, or at the reserved one of single tools. Chosen says that the caller has chosen the
@@ -148,7 +159,7 @@ func (c *Client) Generate(ctx context.Context, req Request) (*Output, error) {
 
 // Wait follows the run from its beginning until it ends, or until nothing in it can move without a decision; then the
 // finish reason is "suspended" and Asks are the calls that wait. After a decision Wait goes on to the next of these.
-// The output covers the whole run.
+// The output covers the whole run. Calls of the client tools that the run was started with are answered meanwhile.
 //
 // When the message of the run is what a suspended run waited for (see [Request].AutoResumeSuspendedTools), that one is
 // waited for, and the output is that of the whole of it.
@@ -156,17 +167,25 @@ func (c *Client) Generate(ctx context.Context, req Request) (*Output, error) {
 // A run that failed gives its output and its error, of type *events.Error.
 func (r *Run) Wait(ctx context.Context) (*Output, error) {
 	f := newFold(r.ID)
-	for ch, err := range r.Follow(ctx, 0, &FollowOptions{UntilSuspended: true}) {
-		if errors.Is(err, ErrGap) {
-			continue
+	answered := answers{}
+	for more := true; more; {
+		more = false
+		for ch, err := range r.Follow(ctx, f.Output().Cursor, &FollowOptions{UntilSuspended: true}) {
+			if errors.Is(err, ErrGap) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if runs := Resumes(ch); len(runs) > 0 {
+				return r.waitFor(ctx, runs)
+			}
+			f.Add(ch)
+			if err := answered.add(ctx, r, ch); err != nil {
+				return nil, err
+			}
+			more = answered.goesOn(ch)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if runs := Resumes(ch); len(runs) > 0 {
-			return r.waitFor(ctx, runs)
-		}
-		f.Add(ch)
 	}
 	out := f.Output()
 	if out.Error != nil {

@@ -35,6 +35,7 @@ func checkToolStart(req events.RunRequested, in events.Inbox) *events.Error {
 		{"model", req.Model != ""},
 		{"toolChoice", req.ToolChoice != ""},
 		{"activeTools", req.ActiveTools != nil},
+		{"clientTools", len(req.ClientTools) > 0},
 		{"autoResumeSuspendedTools", req.AutoResumeSuspendedTools != nil},
 	} {
 		if f.given {

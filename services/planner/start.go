@@ -213,17 +213,25 @@ func (s *Service) pin(ctx context.Context, req events.RunRequested) (events.Defi
 
 // checkOptions refuses what the run could not honour.
 func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pins events.Definitions) *events.Error {
-	known := slices.Sorted(maps.Keys(pins.Tools))
+	if refusal := checkClientTools(req, def); refusal != nil {
+		return refusal
+	}
+	tools := maps.Clone(pins.Tools)
+	for key := range req.ClientTools {
+		tools[key] = ""
+	}
+	known := slices.Sorted(maps.Keys(tools))
 	if req.ActiveTools != nil {
 		for _, key := range *req.ActiveTools {
-			if _, ok := def.Tools[key]; !ok {
+			_, ours := def.Tools[key]
+			if _, clients := req.ClientTools[key]; !ours && !clients {
 				return events.Errorf(events.CodeInvalidRequest, "activeTools: agent %s has no tool %q; it has: %s",
 					def.ID, key, strings.Join(known, ", "))
 			}
 		}
 	}
 	if key, ok := strings.CutPrefix(req.ToolChoice, "tool:"); ok {
-		if _, ok := pins.Tools[key]; !ok {
+		if _, ok := tools[key]; !ok {
 			return events.Errorf(events.CodeInvalidRequest, "toolChoice: agent %s has no tool %q; it has: %s",
 				def.ID, key, strings.Join(known, ", "))
 		}

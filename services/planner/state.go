@@ -94,6 +94,8 @@ type definition struct {
 
 	views     map[string]*transform.View   // by key, of tools that hide something
 	observers map[string]*events.Observers // by key, of tools that have any
+
+	replaced []string // keys of the agent's tools that client tools of the request stand in the place of
 }
 
 // view shows what may be shown of calls to a tool, by the key under which the agent holds it. Of a definition that nobody
@@ -127,6 +129,9 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 			return nil, fmt.Errorf("tool %s: %w", key, err)
 		}
 		d.tools[key] = m
+	}
+	d.addClientTools(st.Options.ClientTools)
+	for key, m := range d.tools {
 		if v := transform.New(m, st.Options.TransformPolicy(d.agent), s.conn.TransformAtHost); v != nil {
 			d.views[key] = v
 		}
@@ -146,11 +151,21 @@ func pinsKey(st *events.State) (string, error) {
 	for _, key := range slices.Sorted(maps.Keys(d.Tools)) {
 		b.WriteString("\x00" + key + "\x00" + d.Tools[key])
 	}
-	if st.Options.Transform == nil {
-		return b.String(), nil
+	for _, more := range []struct {
+		given bool
+		value any
+	}{{st.Options.Transform != nil, st.Options.Transform}, {len(st.Options.ClientTools) > 0, st.Options.ClientTools}} {
+		b.WriteString("\x00\x00")
+		if !more.given {
+			continue
+		}
+		raw, err := events.Marshal(more.value)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(events.Digest(raw))
 	}
-	policy, err := events.Marshal(st.Options.Transform)
-	return b.String() + "\x00\x00" + string(policy), err
+	return b.String(), nil
 }
 
 func (s *Service) read(ctx context.Context, digest string, into any) error {

@@ -201,6 +201,11 @@ func (t *teller) begin() {
 	}
 	if t.st.Step == 0 {
 		t.tell(events.StartChunk(t.st.RunID, t.st.AgentID, t.turn.messageID))
+		for _, key := range t.p.def.replaced {
+			text := fmt.Sprintf("the run's own client tool %q is used in place of the agent's tool of this name", key)
+			t.s.log.WarnContext(t.ctx, "a client tool replaces a tool of the agent", "runId", t.st.RunID, "tool", key)
+			t.tell(events.WarningChunk(t.st.RunID, warningReplaced, text))
+		}
 	}
 	t.tell(events.StepStartChunk(t.st.RunID, t.turn.messageID, time.Now()))
 }

@@ -42,7 +42,8 @@ type Config struct {
 	ID string
 	// Pool whose released calls this process takes. Default: the pool default.
 	Pool string
-	// Tools that this process hosts. Their manifests are registered when it starts.
+	// Tools that this process hosts. Their manifests are registered when it starts; those of client tools too, which it does
+	// not host.
 	Tools []agent.Tool
 	// MCP are servers whose tools this process hosts. One that cannot be reached hinders nothing else.
 	MCP []*MCPServer
@@ -81,6 +82,7 @@ type Service struct {
 	mu      sync.Mutex
 	hosts   map[string]host     // by tool id; those of MCP servers come and go
 	running map[string]*ongoing // by toolCallId
+	clients []events.Manifest   // of client tools, to be registered
 
 	watch watch
 }
@@ -108,6 +110,13 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 		watch: watch{calls: map[string]*watched{}},
 	}
 	for _, t := range cfg.Tools {
+		if m := t.Manifest(); m.Client() {
+			if err := agent.Check(t); err != nil {
+				return nil, err
+			}
+			s.clients = append(s.clients, m)
+			continue
+		}
 		h, err := s.hostOf(t)
 		if err != nil {
 			return nil, err
@@ -206,18 +215,21 @@ func (s *Service) Register(ctx context.Context) error {
 }
 
 func (s *Service) registerAll(ctx context.Context) error {
+	all := slices.Clone(s.clients)
 	for _, h := range s.hostedNow() {
-		if h.manifest.Source.Kind == SourceMCP {
-			continue // their loops do
+		if h.manifest.Source.Kind != SourceMCP { // their loops do
+			all = append(all, h.manifest)
 		}
-		raw, err := events.Marshal(h.manifest)
+	}
+	for _, m := range all {
+		raw, err := events.Marshal(m)
 		if err != nil {
-			return fmt.Errorf("tool %s: %w", h.manifest.ID, err)
+			return fmt.Errorf("tool %s: %w", m.ID, err)
 		}
-		if err := s.checkConflict(ctx, h.manifest, raw); err != nil {
+		if err := s.checkConflict(ctx, m, raw); err != nil {
 			return err
 		}
-		if err := s.register(ctx, h.manifest.ID, raw); err != nil {
+		if err := s.register(ctx, m.ID, raw); err != nil {
 			return err
 		}
 	}

@@ -90,7 +90,8 @@ func newAsksListCommand(a *app) *cobra.Command {
 		Long: `List the calls that wait for people, the oldest first. With --watch the list goes on with what happens.
 
 Columns: toolCallId, tool, kind (approval, suspended, in_doubt or client), agent, since when, until when, why, how many of
-the approvals that are needed there are, and who may decide (empty: everybody who decides at all). With --watch a line begins
+the approvals that are needed there are, and who may decide (empty: everybody who decides at all). Calls that wait for the
+client of their run are listed for who asked for the run; for others with --kind client. With --watch a line begins
 with asked, again (a reminder, or more people may decide) or answered.
 
 With --fingerprints a line is toolCallId, tab, fingerprint: what the commands that decide take. Delete the lines that you do

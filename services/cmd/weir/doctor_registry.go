@@ -114,6 +114,7 @@ func (d *doctor) agents(context.Context) error {
 			case !registered:
 				d.tell(levelError, "start the executor that has it, or put it into weir.yaml and apply that",
 					"agent %s: tool %s is not registered", id, a.Tools[key])
+			case m.Client(): // whoever asks for a run executes it
 			case !hosted[m.ID+"@"+m.Version]:
 				d.tell(levelError, fmt.Sprintf("start its executor: weir serve tool-executor --pool %s", m.Pool),
 					"agent %s: nobody hosts tool %s@%s (pool %s), so its calls end as unavailable", id, m.ID, m.Version, m.Pool)

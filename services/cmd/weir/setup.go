@@ -104,6 +104,9 @@ func toolsIn(file *config.File) ([]agent.Tool, error) {
 	}
 	var hosted []agent.Tool
 	for _, def := range file.Tools {
+		if def.Manifest.Client() { // apply registers it, and clients execute it
+			continue
+		}
 		tool, err := toolOf(file, def)
 		if err != nil {
 			return nil, err

@@ -99,7 +99,10 @@ func (a *app) printTool(w io.Writer, t client.ToolInfo) {
 	for _, h := range t.Hosts {
 		list = append(list, [2]string{"host", fmt.Sprintf("%s, since %s", h.ID, a.when(h.Since))})
 	}
-	if len(t.Hosts) == 0 {
+	switch {
+	case t.Client():
+		list = append(list, [2]string{"host", "none: whoever asks for a run executes it"})
+	case len(t.Hosts) == 0:
 		list = append(list, [2]string{"host", "none now: calls wait for one, then end as unavailable"})
 	}
 	facts(w, list)

@@ -60,7 +60,7 @@ type File struct {
 // ToolDef is a tool that needs no code of ours. Its manifest is complete; how it runs never leaves the process.
 type ToolDef struct {
 	Manifest events.Manifest
-	Exec     *Exec // one of the three
+	Exec     *Exec // one of the three, or none: clients execute the tool
 	HTTP     *HTTP
 	NATS     *NATS
 }

@@ -29,8 +29,11 @@ var (
 var toolKeys = []string{
 	"title", "description", "version", "inputSchema", "outputSchema", "requestContextSchema", "effect", "requireApproval",
 	"pool", "timeout", "startTimeout", "expires", "onExpiry", "maxAttempts", "strict", "providerOptions", "inputExamples",
-	"preview", "toModelOutput", "transform", "exec", "http", "nats",
+	"preview", "toModelOutput", "transform", "exec", "http", "nats", "client",
 }
+
+// notOfClients are what only a tool has that somebody hosts.
+var notOfClients = []string{"requireApproval", "pool", "timeout", "startTimeout", "maxAttempts", "effect"}
 
 // readTools reads the section tools.
 func (o object) readTools(f *File) {
@@ -44,14 +47,14 @@ func (o object) readTools(f *File) {
 }
 
 // kinds of tools that need no code of ours.
-var toolKinds = []string{"exec", "http", "nats"}
+var toolKinds = []string{"exec", "http", "nats", "client"}
 
 // kind reads what a tool is: one of its kinds.
 func (o object) kind(f *File, def *ToolDef) {
 	kinds := slices.DeleteFunc(slices.Clone(toolKinds), func(kind string) bool { return !o.has(kind) })
 	switch len(kinds) {
 	case 0:
-		o.r.fail(o.node, o.path, "has neither exec nor http nor nats; a tool written in Go is registered by its workers")
+		o.r.fail(o.node, o.path, "has none of exec, http, nats and client; a tool written in Go is registered by its workers")
 		return
 	case 1:
 	default:
@@ -66,6 +69,8 @@ func (o object) kind(f *File, def *ToolDef) {
 		def.HTTP = o.http()
 	case "nats":
 		def.NATS = o.nats()
+	case events.SourceClient:
+		o.client()
 	}
 }
 
@@ -81,6 +86,22 @@ func (o object) manifest(id string) events.Manifest {
 		MaxAttempts: o.count("maxAttempts"), Strict: o.on("strict"), ProviderOptions: o.jsonObject("providerOptions"),
 		InputExamples: o.json("inputExamples"), Preview: o.preview(),
 		ToModelOutput: o.toModelOutput(), Transform: o.transform(),
+	}
+}
+
+// client checks a tool that the clients of runs execute.
+func (o object) client() {
+	if !o.on("client") && !o.r.problems.about(o.sub("client")) {
+		o.fail("client", "want true; leave it out for a tool that is executed here")
+	}
+	for _, key := range notOfClients {
+		if o.has(key) {
+			text := "is not for a client tool, which nobody hosts"
+			if key == "requireApproval" {
+				text = "a client tool has no approval of its own; hold its calls by a rule"
+			}
+			o.fail(key, "%s", text)
+		}
 	}
 }
 

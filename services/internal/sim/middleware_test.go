@@ -74,7 +74,7 @@ func TestB6_6_B6_8_MiddlewareBlocks(t *testing.T) {
 				case '4':
 					panic(canary)
 				}
-				<-ctx.Done() // too long
+				<-ctx.Done()    // too long
 				return nil, nil //nolint:nilnil // goes on
 			},
 			After: func(_ context.Context, c toolexecutor.HookCall, _ json.RawMessage, _ *events.ToolError) error {
