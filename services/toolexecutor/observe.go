@@ -47,7 +47,7 @@ func (s *Service) observers() []func(context.Context) error {
 			<-ctx.Done()
 			stop()
 			s.watch.mu.Lock() // whoever began before has begun, and nobody begins any more
-			s.watch.mu.Unlock()
+			s.watch.mu.Unlock() //nolint:staticcheck // the lock itself is what it waits for
 			s.watch.wg.Wait()
 			return nil
 		})
@@ -119,13 +119,13 @@ func (s *Service) observe(ctx context.Context, h host, o events.CallObserved) {
 	if err == nil {
 		return
 	}
-	why := "failed"
+	why := "it failed"
 	if _, panicked := errors.AsType[*agent.PanicError](err); panicked {
-		why = "panicked"
+		why = "it panicked"
 	} else if ctx.Err() != nil {
-		why = "did not finish in time"
+		why = "it did not finish in time"
 	}
-	s.log.WarnContext(ctx, "observer "+why, "runId", o.RunID, "toolCallId", o.ToolCallID, "toolId", h.manifest.ID, "event", string(o.Event))
+	s.log.WarnContext(ctx, "observer without success", "why", why, "runId", o.RunID, "toolCallId", o.ToolCallID, "toolId", h.manifest.ID, "event", string(o.Event))
 }
 
 // tellOutput tells a tool's observers of a result that is stored.

@@ -207,7 +207,7 @@ func TestB6_4_ObserversChangeNothing(t *testing.T) {
 		b.pause(30 * time.Second)
 		synctest.Wait()
 		text := logged.String()
-		for _, want := range []string{"observer panicked", "observer failed", "observer did not finish in time"} {
+		for _, want := range []string{"it panicked", "it failed", "it did not finish in time"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the log does not say %q: %s", want, text)
 			}
