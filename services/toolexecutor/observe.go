@@ -46,7 +46,7 @@ func (s *Service) observers() []func(context.Context) error {
 			}
 			<-ctx.Done()
 			stop()
-			s.watch.mu.Lock() // whoever began before has begun, and nobody begins any more
+			s.watch.mu.Lock()   // whoever began before has begun, and nobody begins any more
 			s.watch.mu.Unlock() //nolint:staticcheck // the lock itself is what it waits for
 			s.watch.wg.Wait()
 			return nil
