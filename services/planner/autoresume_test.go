@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -589,27 +588,43 @@ func TestB11_5KillPoints(t *testing.T) {
 // killAt kills the planner at its n-th boundary after the message was sent, 0 for never, and returns how many there were.
 func killAt(t *testing.T, n int) int {
 	t.Helper()
-	var passed atomic.Int64
-	var armed atomic.Bool
+	var mu sync.Mutex
+	passed, armed := 0, false
 	var w *sim.World
 	var again sync.WaitGroup
+	hit := func(c *sim.Copy) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if c.Service != planner.Name || !armed {
+			return false
+		}
+		if passed++; passed != n {
+			return false
+		}
+		again.Go(func() {
+			time.Sleep(time.Second) // fake
+			w.Start(planner.Name)
+		})
+		return true
+	}
+	arm := func(yes bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		armed = yes
+	}
 	o := supported()
 	o.Point = func(_ string, c *sim.Copy) {
-		if c.Service == planner.Name && armed.Load() && passed.Add(1) == int64(n) {
+		if hit(c) {
 			c.Kill()
-			again.Go(func() {
-				time.Sleep(time.Second) // fake
-				w.Start(planner.Name)
-			})
 		}
 	}
 	w = sim.New(t, o)
 	w.StartAll()
 	suspend(w, "r1")
-	armed.Store(true)
+	arm(true)
 	w.RequestAs("bob", inThread("r2", `resume:{"city":"Rome"}`))
 	first, second := w.AwaitEnd("r1", 10*soon), w.AwaitEnd("r2", 10*soon)
-	armed.Store(false)
+	arm(false)
 	again.Wait()
 	if first.Outcome != events.RunCompleted || !slices.Equal(second.Resumes, []string{"r1"}) {
 		t.Errorf("killed at %d: ended as %s and %+v", n, first.Outcome, second)
@@ -618,7 +633,9 @@ func killAt(t *testing.T, n int) int {
 	if r := w.Check(true); r["answer:resume"] != 1 {
 		t.Errorf("killed at %d: the log holds %v", n, r)
 	}
-	return int(passed.Load())
+	mu.Lock()
+	defer mu.Unlock()
+	return passed
 }
 
 // Without a gate the run waits for two minutes and then goes on as an ordinary one; the gate that comes back then refuses

@@ -409,8 +409,8 @@ func (s *Service) shrink(ctx context.Context, f *events.CallFinished) error {
 // unstorable replaces an outcome that cannot be stored by one that says so: the call has run and must not run again.
 func (s *Service) unstorable(ctx context.Context, claim events.Event, rel events.CallReleased, out outcome, why error) error {
 	switch f := out.finished; {
-	case f != nil && f.Outcome == events.OutcomeError && f.Result == nil:
-		return jetstream.Final(why)
+	case f != nil && f.Error != nil && f.Error.Name == string(events.CodeTooLarge) && len(f.Error.Message) < events.MaxInline:
+		return jetstream.Final(why) // it says so already
 	case f != nil && f.ModelOutput != nil: // the result is worth more than what a model is told of it
 		f.ModelOutput = nil
 		return s.finish(ctx, claim, rel, out)

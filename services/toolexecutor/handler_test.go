@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -233,8 +234,13 @@ func TestOutcomes(t *testing.T) {
 			events.OutcomeError, "timeout", "",
 		},
 		"no JSON": {func(context.Context, *agent.Call) (any, error) { return make(chan int), nil }, events.OutcomeError, "Error", ""},
-		"too large": {
-			func(context.Context, *agent.Call) (any, error) { return string(make([]byte, 1<<20)), nil },
+		"large": {
+			func(context.Context, *agent.Call) (any, error) { return string(make([]byte, 1<<20)), nil }, events.OutcomeOK, "", "",
+		},
+		"large error": {
+			func(context.Context, *agent.Call) (any, error) {
+				return nil, agent.Errorf("Loud", "%s", strings.Repeat("x", 2<<20))
+			},
 			events.OutcomeError, "too_large", "",
 		},
 		"large suspension": {

@@ -76,12 +76,17 @@ func (h host) safe(ctx context.Context, rel events.CallReleased, f *events.CallF
 	ctx = context.WithoutCancel(ctx)
 	masked, args := h.secrets.Finished(*f, json.RawMessage(rel.Args))
 	c := transform.Call{RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, Input: args}
+	outcome := func(t events.Target) (json.RawMessage, bool) {
+		phase, shown := view.Outcome(ctx, t, c, masked)
+		if len(shown.Value) > events.MaxInline { // the fact has to hold it
+			return events.Unavailable(phase), true
+		}
+		return shown.Value, shown.Failed
+	}
 	if view.Covers(events.TargetDisplay) {
-		_, shown := view.Outcome(ctx, events.TargetDisplay, c, masked)
-		f.Display, f.DisplayFailed = shown.Value, shown.Failed
+		f.Display, f.DisplayFailed = outcome(events.TargetDisplay)
 	}
 	if view.Covers(events.TargetTranscript) {
-		_, shown := view.Outcome(ctx, events.TargetTranscript, c, masked)
-		f.Transcript = shown.Value
+		f.Transcript, _ = outcome(events.TargetTranscript)
 	}
 }
