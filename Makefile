@@ -31,7 +31,7 @@ LINT    := $(GO) tool -modfile=.tools/lint/go.mod golangci-lint
 # A failing seed N is replayed by: make soak SEED=N SEEDS=1
 SEEDS      ?= 100000
 SEED       ?= $(shell date +%s)
-RACE_SEEDS ?= 100
+RACE_SEEDS ?= 60
 ROUNDS     ?= 20
 FUZZTIME   ?= 30s
 RUNS       ?= 2000
@@ -67,7 +67,7 @@ race: ## Run all tests under the race detector, shuffled; fewer simulation seeds
 	$(GO) test -race -shuffle=on -count=1 -timeout 45m $$($(GO) list ./... | grep -vE '($(SIM:.%=%)|$(GATE:.%=%))$$')
 	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(GATE) -weir.model=$(RACE_SEEDS)
 	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(SIM) -weir.seeds=$(RACE_SEEDS) -weir.rounds=$(RACE_SEEDS) \
-		-weir.killed=$(RACE_SEEDS) -weir.forged=$(RACE_SEEDS)0 -weir.deadlines=$(RACE_SEEDS) -weir.rounds3=20 -weir.held=50
+		-weir.killed=$(RACE_SEEDS) -weir.forged=$(RACE_SEEDS)0 -weir.deadlines=$(RACE_SEEDS) -weir.rounds3=10 -weir.held=30
 
 .PHONY: lint
 lint: ## Run the linters of .golangci.yaml
