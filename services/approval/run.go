@@ -118,7 +118,7 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 		}
 	}
 	for key, t := range r.tools {
-		if v := transform.New(t.Manifest, st.Options.TransformPolicy(r.agent), s.conn.TransformAtHost); v != nil {
+		if v := transform.New(t.Manifest, t.secrets, st.Options.TransformPolicy(r.agent), s.conn.TransformAtHost); v != nil {
 			r.views[key] = v
 		}
 	}

@@ -19,24 +19,25 @@ import (
 func (s *Service) conceal(ctx context.Context, r *run, held []holding) error {
 	for i := range held {
 		ask := &held[i].ask
-		t := r.tools[ask.ToolName]
-		if t == nil {
-			continue
-		}
-		if t.secrets == nil {
-			ask.Display = r.view(ask.ToolName).Ask(ctx, *ask)
-			continue
-		}
-		ask.Reason.Error = t.secrets.Of(ask.Args).Text(ask.Reason.Error)
-		payload := t.secrets.SuspendPayload(ask.SuspendPayload, ask.Args)
-		var err error
-		if ask.SuspendPayload, ask.SuspendRef, err = s.veil(ctx, ask.SuspendPayload, payload); err != nil {
-			return fmt.Errorf("keep the payload of %s: %w", ask.ToolCallID, err)
-		}
-		if ask.Args, ask.DataRef, err = s.veil(ctx, ask.Args, t.secrets.Args(ask.Args)); err != nil {
-			return fmt.Errorf("keep the arguments of %s: %w", ask.ToolCallID, err)
+		if t := r.tools[ask.ToolName]; t != nil && t.secrets != nil {
+			if err := s.mask(ctx, t.secrets, ask); err != nil {
+				return err
+			}
 		}
 		ask.Display = r.view(ask.ToolName).Ask(ctx, *ask)
+	}
+	return nil
+}
+
+// mask takes secrets out of an ask.
+func (s *Service) mask(ctx context.Context, secrets *events.Secrets, ask *events.CallHeld) (err error) {
+	ask.Reason.Error = secrets.Of(ask.Args).Text(ask.Reason.Error)
+	payload := secrets.SuspendPayload(ask.SuspendPayload, ask.Args)
+	if ask.SuspendPayload, ask.SuspendRef, err = s.veil(ctx, ask.SuspendPayload, payload); err != nil {
+		return fmt.Errorf("keep the payload of %s: %w", ask.ToolCallID, err)
+	}
+	if ask.Args, ask.DataRef, err = s.veil(ctx, ask.Args, secrets.Args(ask.Args)); err != nil {
+		return fmt.Errorf("keep the arguments of %s: %w", ask.ToolCallID, err)
 	}
 	return nil
 }

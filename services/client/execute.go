@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,16 +136,15 @@ func (f *ToolFailedError) MarshalJSON() ([]byte, error) {
 //
 // A run id counts for as long as the log remembers it, a day by default.
 func (c *Client) Execute(ctx context.Context, req ToolRequest) (*ToolOutput, error) {
-	if req.RunID != "" && req.IdempotencyKey != "" {
-		return nil, invalid("give a run id or an idempotency key, not both")
+	id, chosen, err := c.runID(req.RunID, req.IdempotencyKey)
+	if err != nil {
+		return nil, err
 	}
-	chosen := cmp.Or(req.RunID, c.keyed(req.IdempotencyKey))
-	id := cmp.Or(chosen, events.NewID(time.Now()))
 	data, err := req.data(id)
 	if err != nil {
 		return nil, err
 	}
-	run, err := c.startRun(ctx, events.TokenTool, data, chosen != "")
+	run, err := c.startRun(ctx, events.TokenTool, data, chosen)
 	if err != nil {
 		return nil, err
 	}

@@ -98,21 +98,31 @@ func (c *Client) Run(id string) *Run { return &Run{ID: id, client: c} }
 // A run id is used once. The same request with the same run id, by the same principal, means the same run; another one
 // is refused with run_exists.
 func (c *Client) Start(ctx context.Context, req Request) (*Run, error) {
-	if req.RunID != "" && req.IdempotencyKey != "" {
-		return nil, invalid("give a run id or an idempotency key, not both")
+	id, chosen, err := c.runID(req.RunID, req.IdempotencyKey)
+	if err != nil {
+		return nil, err
 	}
-	chosen := cmp.Or(req.RunID, c.keyed(req.IdempotencyKey))
-	id := cmp.Or(chosen, events.NewID(time.Now()))
 	data, err := req.data(id)
 	if err != nil {
 		return nil, err
 	}
-	run, err := c.startRun(ctx, req.Agent, data, chosen != "")
+	run, err := c.startRun(ctx, req.Agent, data, chosen)
 	if err != nil {
 		return nil, err
 	}
 	run.tools = req.ClientTools
 	return run, nil
+}
+
+// runID is the id of a run that is asked for, and whether the caller has chosen it: itself, or by a key.
+func (c *Client) runID(given, key string) (id string, chosen bool, err error) {
+	if given != "" && key != "" {
+		return "", false, invalid("give a run id or an idempotency key, not both")
+	}
+	if id := cmp.Or(given, c.keyed(key)); id != "" {
+		return id, true, nil
+	}
+	return events.NewID(time.Now()), false, nil
 }
 
 // startRun asks for a run at an agent, or at the reserved one of single tools. Chosen says that the caller has chosen the

@@ -132,7 +132,7 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 	}
 	d.addClientTools(st.Options.ClientTools)
 	for key, m := range d.tools {
-		if v := transform.New(m, st.Options.TransformPolicy(d.agent), s.conn.TransformAtHost); v != nil {
+		if v := transform.New(m, events.SecretsOf(m), st.Options.TransformPolicy(d.agent), s.conn.TransformAtHost); v != nil {
 			d.views[key] = v
 		}
 		if o, err := events.ParseObservers(m.Hooks); err == nil && o != nil {

@@ -133,7 +133,7 @@ func TestB5_6_PiecesOfArguments(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newListener(t)
 				l.p.def.views = map[string]*transform.View{
-					"lookup": transform.New(events.Manifest{ID: "lookup", Transform: json.RawMessage(c.transform)}, nil, nil),
+					"lookup": transform.New(events.Manifest{ID: "lookup", Transform: json.RawMessage(c.transform)}, nil, nil, nil),
 				}
 				_, err := l.listen(t.Context(), slow{[]agent.ModelPart{
 					{Type: agent.PartToolInputStart, ID: "a", ToolName: "lookup"},

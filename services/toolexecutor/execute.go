@@ -242,6 +242,7 @@ type outcome struct {
 
 // run calls the tool's handler with exactly the released bytes, unless middleware blocks the call.
 func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) outcome {
+	h.view = h.viewFor(rel)
 	if f := s.before(ctx, rel, c.Attempt); f != nil {
 		h.safe(ctx, rel, f)
 		return outcome{attempt: c.Attempt, finished: f}
@@ -300,7 +301,7 @@ func (s *Service) callInfo(h host, rel events.CallReleased, c events.CallClaimed
 
 // shower publishes what a handler writes, as it may be shown.
 func (s *Service) shower(h host, rel events.CallReleased) func(context.Context, json.RawMessage, func(json.RawMessage) events.Chunk) error {
-	view, args := h.viewFor(rel), json.RawMessage(rel.Args)
+	view, args := h.view, json.RawMessage(rel.Args)
 	about := transform.Call{RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, Input: h.secrets.Args(args)}
 	return func(ctx context.Context, written json.RawMessage, chunk func(json.RawMessage) events.Chunk) error {
 		written = h.secrets.OfResume(rel.Resume).JSON(h.secrets.Of(args).JSON(written))

@@ -151,7 +151,7 @@ func (s *Service) hostOf(t agent.Tool) (host, error) {
 		return host{}, fmt.Errorf("tool %s: transform: %w", m.ID, err)
 	}
 	h := host{tool: t, manifest: m, input: input, secrets: events.SecretsOf(m), output: output}
-	h.view = transform.New(m, nil, h.transform)
+	h.view = transform.New(m, h.secrets, nil, h.transform)
 	return h, nil
 }
 

@@ -67,12 +67,12 @@ func (h host) viewFor(rel events.CallReleased) *transform.View {
 	if rel.Transform == nil {
 		return h.view
 	}
-	return transform.New(h.manifest, rel.Transform, h.transform)
+	return transform.New(h.manifest, h.secrets, rel.Transform, h.transform)
 }
 
-// safe adds to an outcome what may be shown of it where it is covered.
+// safe adds to an outcome what may be shown of it where it is covered. The host has the view of the call.
 func (h host) safe(ctx context.Context, rel events.CallReleased, f *events.CallFinished) {
-	view := h.viewFor(rel)
+	view := h.view
 	ctx = context.WithoutCancel(ctx)
 	masked, args := h.secrets.Finished(*f, json.RawMessage(rel.Args))
 	c := transform.Call{RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName, Input: args}

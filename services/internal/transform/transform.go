@@ -47,10 +47,14 @@ type form struct {
 // maxAsked bounds how many answers of hosts a view remembers.
 const maxAsked = 64
 
-// New makes the view of a tool under a policy, which may be nil; nil when there is nothing to hide.
-func New(m events.Manifest, policy *events.TransformPolicy, host Host) *View {
+// New makes the view of a tool under a policy, which may be nil; nil when there is nothing to hide. Secrets are those of the
+// manifest ([events.SecretsOf]), which its caller has: to compile them takes longer than all the rest.
+func New(m events.Manifest, secrets *events.Secrets, policy *events.TransformPolicy, host Host) *View {
+	if secrets == nil && policy == nil && len(m.Transform) == 0 {
+		return nil
+	}
 	v := &View{
-		tool: m, secrets: events.SecretsOf(m), host: host, forms: map[events.Target][]forms{},
+		tool: m, secrets: secrets, host: host, forms: map[events.Target][]forms{},
 		asked: lru.New[string, events.Shown](maxAsked),
 	}
 	own, err := events.ParseTransform(m.Transform)
