@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// ruleAge is how long read rule sets are used before they are read again: a changed rule applies within this time, and
-	// usually at once, because changes are heard.
-	ruleAge = 500 * time.Millisecond
 	// matchAge is how long rules count as matched against tools and agents, which come and go.
 	matchAge = 30 * time.Second
 	// maxProblems bounds what a gate tells of its rules.
@@ -40,7 +37,7 @@ type ruleBook struct {
 func (b *ruleBook) fresh() *judge.Rules {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.view == nil || time.Since(b.read) > ruleAge {
+	if b.view == nil || time.Since(b.read) > judge.MaxAge {
 		return nil
 	}
 	return b.view
@@ -59,7 +56,7 @@ func (b *ruleBook) forget() {
 	b.view = nil
 }
 
-// hearRules waits for changes of the rules until ctx ends. Without the right to hear them, they are ruleAge old.
+// hearRules waits for changes of the rules until ctx ends. Without the right to hear them, they are judge.MaxAge old.
 func (s *Service) hearRules(ctx context.Context) error {
 	stop, err := s.conn.HearNamed(ctx, events.RegistryRule, s.rules.forget)
 	if err != nil {

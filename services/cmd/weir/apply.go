@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/internal/config"
 )
 
@@ -18,7 +20,7 @@ func newApplyCommand(a *app) *cobra.Command {
 		Use: "apply", Short: "Write the definitions of weir.yaml to the registry", Args: cobra.NoArgs,
 		Long: `Write the agents, tools, rules, principals and models of weir.yaml to the registry, without secrets. It may be
 repeated, and removes nothing: what the registry has and the file has not is told as kept. Runs go on with the definitions
-that they started with; rules count at once.
+that they started with; rules count for runs under way too, and when the command has ended every gate judges by them.
 
 A rule that matches no tool or agent does nothing, and an agent's tool that nobody has registered cannot be called. Both
 are errors, for the file and the registry together, and nothing is applied then. --allow-unmatched makes warnings of them:
@@ -50,6 +52,13 @@ func (a *app) apply(ctx context.Context, path string, o config.ApplyOptions) err
 	}
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(report.Applied, func(d config.Applied) bool {
+		return d.Kind == events.RegistryRule && (d.Change == config.Created || d.Change == config.Changed)
+	}) {
+		if err := rulesTaken(ctx); err != nil {
+			return err
+		}
 	}
 	return a.print(report, func(io.Writer) {
 		var rows [][]string

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -232,8 +233,22 @@ func (a *app) removeRules(ctx context.Context, name string) error {
 	if err := conn.DeleteNamed(ctx, events.RegistryRule, name); err != nil {
 		return err
 	}
+	if err := rulesTaken(ctx); err != nil {
+		return err
+	}
 	return a.print(struct {
 		Removed string `json:"removed"`
 		Digest  string `json:"digest"`
 	}{name, events.Digest(body)}, func(w io.Writer) { _, _ = fmt.Fprintf(w, "removed\t%s\t%s\n", oneLine(name), events.Digest(body)) })
+}
+
+// rulesTaken waits until no gate judges by the rules that were in force before: who goes on after the command may rely on
+// those that it put there.
+func rulesTaken(ctx context.Context) error {
+	select {
+	case <-time.After(judge.MaxAge):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the rules are stored, and gates take them within %v: %w", judge.MaxAge, ctx.Err())
+	}
 }

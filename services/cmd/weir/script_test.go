@@ -36,7 +36,7 @@ import (
 //	# …           a remark
 //	= NAME=…      a variable of the environment, from here on
 //
-// A file rules.json is a set of rules that is in force from the beginning; those of weir apply take a moment.
+// A file rules.json is a set of rules that is in force from the beginning.
 //
 // In what is seen, … stands for any text of a line, and a line that is only … for any number of lines. Every story has a
 // NATS server and services of its own, with the agents support and clerk.

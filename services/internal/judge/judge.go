@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/internal/rule"
@@ -72,6 +73,10 @@ func (r *Rules) add(set events.RuleSet, digest string) {
 	}
 	r.sets, r.full = append(r.sets, out), append(r.full, set.Rules)
 }
+
+// MaxAge is how long a gate judges by rules that it has read before it reads them again. A call that is judged later than
+// this after a change is judged by the changed rules; usually it is at once, because changes are heard.
+const MaxAge = 500 * time.Millisecond
 
 // Digest is that of all sets together: facts name by it the rules that judged them.
 func (r *Rules) Digest() string { return r.digest }
