@@ -63,6 +63,9 @@ var statuses = map[Code]int{
 // Status is the code as a number of HTTP. A code without a row is a defect, so it is 500.
 func (c Code) Status() int { return cmp.Or(statuses[c], 500) }
 
+// Known reports whether the code is one that protocols have a number for: others end runs, and answer no request.
+func (c Code) Known() bool { return statuses[c] != 0 }
+
 // Names of errors of a call, in tool-error chunks.
 const (
 	ErrorToolNotFound        = "ToolNotFoundError"

@@ -52,6 +52,17 @@ func (c *Conn) Follow(ctx context.Context, run string, after uint64, o *FollowOp
 	}
 }
 
+// StoredChunks reads the chunks of a run after a cursor that are stored now, each once and in order, and then ends. It is
+// [Conn.Follow] for who wants to know what there is, and not what comes.
+func (c *Conn) StoredChunks(ctx context.Context, run string, after uint64) iter.Seq2[events.Chunk, error] {
+	return func(yield func(events.Chunk, error) bool) {
+		r := &reader{conn: c, feed: &feed{run: run, stored: c.ns.Chunk(run)}, cursor: after, yield: yield}
+		if err := r.fill(ctx); err != nil && !r.over {
+			yield(events.Chunk{}, fmt.Errorf("chunks of run %s: %w", run, err))
+		}
+	}
+}
+
 // errStop says that the caller wants no more.
 var errStop = errors.New("reader stopped")
 

@@ -49,6 +49,12 @@ type Config struct {
 	// not read the log always ask so, because nobody else can tell them everything. Default: decisions are published, so
 	// that they are stored though no gate runs, and the log is looked at.
 	ByRequest bool
+	// NoLog is for users who may read the chunks and the buckets, and not the log: nothing of it is asked for, and decisions
+	// go by request. So nothing comes out of this client that is not meant to be shown. Default: the first attempt tells.
+	NoLog bool
+	// ByGateway says that the principal was logged in by a gateway, whose key signs: only starts and decisions that are signed
+	// so count for principals that come through one. It needs Key.
+	ByGateway bool
 	// Wait is how long Decide and Cancel wait for the outcome. Default 30 s.
 	Wait time.Duration
 	// Service is the name in the events' source. Default "client".
@@ -81,13 +87,18 @@ type Client struct {
 	stops []func() // of what is heard
 }
 
+// Conn is a connection to the bus, for packages that reach it through this one alone.
+type Conn = jetstream.Conn
+
 // New makes a client. It asks for nothing yet. Close it when its connection lives on.
 func New(conn *jetstream.Conn, cfg Config) *Client {
 	cfg = cfg.withDefaults()
-	return &Client{
+	c := &Client{
 		conn: conn, ns: conn.Namespace(), cfg: cfg,
 		origin: events.Origin{Namespace: conn.Namespace(), Service: cfg.Service},
 	}
+	c.blind.Store(cfg.NoLog)
+	return c
 }
 
 // Close stops listening: for refusals, and for the chunks of runs that were started with Config.LiveOnly.
@@ -114,6 +125,9 @@ func (c *Client) request(subject, run string, data any) (events.Event, error) {
 	e.AuthID, e.AuthType = c.cfg.Principal, events.AuthSubject
 	if c.cfg.Key != nil {
 		e.AuthType = events.AuthKey
+		if c.cfg.ByGateway {
+			e.AuthType = events.AuthGateway
+		}
 	}
 	if e.Payload, err = events.Encode(e); err != nil {
 		return events.Event{}, invalid("%v", err)

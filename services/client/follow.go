@@ -16,6 +16,10 @@ import (
 // refusalGrace is how long the refusal of a start may take to arrive after the other run has shown itself.
 const refusalGrace = 5 * time.Second
 
+// replayGrace is how long a refusal may take where the run was there before and the log may not be read: none means that it
+// is the same request, made again.
+const replayGrace = time.Second
+
 // FollowOptions change how a run is followed; nil is the default.
 type FollowOptions struct {
 	// UntilSuspended also ends at a suspended chunk, when every call that it names still waits for a decision.
@@ -178,10 +182,14 @@ func isEnd(ch events.Chunk) bool {
 func (f *follower) first(ctx context.Context, notes <-chan told) error {
 	f.shown = true
 	err := f.run.confirm(ctx)
-	if !errors.Is(err, errAnother) {
+	if !errors.Is(err, errAnother) && (err != nil || !f.run.existed) {
 		return err
 	}
-	grace := time.NewTimer(refusalGrace)
+	limit := refusalGrace
+	if err == nil {
+		limit = replayGrace
+	}
+	grace := time.NewTimer(limit)
 	defer grace.Stop()
 	select {
 	case note := <-notes:
@@ -191,6 +199,9 @@ func (f *follower) first(ctx context.Context, notes <-chan told) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-grace.C:
+	}
+	if err == nil {
+		return nil
 	}
 	return events.Errorf(events.CodeRunExists, "run %s exists with another request", f.run.ID)
 }

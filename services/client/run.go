@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -83,6 +84,7 @@ type Run struct {
 	requestID string              // event id of the start; empty for a run that somebody else has started
 	request   events.RunRequested // what was asked for; only with requestID
 	chosen    bool                // the caller chose the id, so another run may have it
+	existed   bool                // and one has; only where the log may not be read
 	tape      atomic.Pointer[tape]
 	tools     map[string]ClientTool
 	suspended atomic.Uint64 // cursor of the last suspension that a caller was told of
@@ -143,6 +145,13 @@ func (c *Client) startRun(ctx context.Context, agent string, data events.RunRequ
 			return nil, err
 		}
 	}
+	if chosen && !c.cfg.LiveOnly && !c.reads() {
+		last, err := c.conn.LastChunk(ctx, id)
+		if err != nil {
+			return nil, busError(err)
+		}
+		run.existed = last > 0
+	}
 	if err := c.send(ctx, subject, e); err != nil {
 		return nil, err
 	}
@@ -165,6 +174,18 @@ func (c *Client) Generate(ctx context.Context, req Request) (*Output, error) {
 		return nil, err
 	}
 	return run.Wait(ctx)
+}
+
+// Stored gives the chunks of the run after a cursor that are stored now, each once and in order, and then ends. A run of
+// which nothing is stored gives none. ErrGap comes in the place of those that are no longer stored.
+func (r *Run) Stored(ctx context.Context, after uint64) iter.Seq2[events.Chunk, error] {
+	return func(yield func(events.Chunk, error) bool) {
+		for ch, err := range r.client.conn.StoredChunks(ctx, r.ID, after) {
+			if !yield(ch, busError(err)) {
+				return
+			}
+		}
+	}
 }
 
 // Wait follows the run from its beginning until it ends, or until nothing in it can move without a decision; then the
@@ -249,12 +270,25 @@ func (c *Client) tolerate(err error) error {
 	return nil
 }
 
+// isOver reports whether the gate says that a call waits no longer, or waits in another round.
+func (c *Client) isOver(ctx context.Context, call string, asks map[string]int) bool {
+	ask, err := c.askGate(ctx, call)
+	if err != nil {
+		return over(err)
+	}
+	round, ok := asks[call]
+	return ok && round != ask.Round
+}
+
 // stillHeld reports whether every one of these calls waits for a decision right now: a suspension that a reader meets
-// on the stream may be long over. Asks are the rounds of their asks, as far as they are known. Without the right to
-// read the log it is taken for current.
+// on the stream may be long over. Asks are the rounds of their asks, as far as they are known. Who may not read the log
+// asks the gate; what nobody can tell is taken for current.
 func (c *Client) stillHeld(ctx context.Context, calls []string, asks map[string]int) bool {
-	if !c.reads() {
+	if c.cfg.LiveOnly {
 		return true
+	}
+	if !c.reads() {
+		return !slices.ContainsFunc(calls, func(id string) bool { return c.isOver(ctx, id, asks) })
 	}
 	return !slices.ContainsFunc(calls, func(id string) bool {
 		call, err := events.ParseCallID(id)

@@ -37,7 +37,7 @@ type ToolHost struct {
 
 // Tools lists the registered tools by their ids: each once, whoever has it.
 func (c *Client) Tools(ctx context.Context) ([]ToolInfo, error) {
-	if err := c.needsLog("looking at tools"); err != nil {
+	if err := c.needsRegistry("looking at tools"); err != nil {
 		return nil, err
 	}
 	manifests, err := named[events.Manifest](ctx, c, events.RegistryTool)
@@ -124,6 +124,14 @@ func hostsOf(m events.Manifest, live []events.Live) []ToolHost {
 	}
 	slices.SortFunc(hosts, func(a, b ToolHost) int { return cmp.Compare(a.ID, b.ID) })
 	return hosts
+}
+
+// needsRegistry refuses what users may not do who may read no stream.
+func (c *Client) needsRegistry(what string) error {
+	if c.cfg.LiveOnly {
+		return c.needsLog(what)
+	}
+	return nil
 }
 
 // named reads the definitions of a kind. One that cannot be read hides itself, not the others.

@@ -17,6 +17,7 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/jetstream/embedded"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/gateway"
 	"github.com/weirkeeper/weir/services/internal/config"
 	"github.com/weirkeeper/weir/services/internal/service"
 	"github.com/weirkeeper/weir/services/models"
@@ -30,8 +31,8 @@ func newDevCommand(a *app) *cobra.Command {
 	var o devOptions
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run everything in one process: a NATS server, and all services", Args: cobra.NoArgs,
-		Long: `Run everything in one process: an embedded NATS server, planner, gate, and the executors of the tools in weir.yaml,
-which is applied. Without a weir.yaml a built-in example is served. Streams and the gate's key are kept in a directory, so
+		Long: `Run everything in one process: an embedded NATS server, planner, gate, the executors of the tools in weir.yaml,
+which is applied, and the gateway, which answers HTTP without login: programs for Mastra's client work with it. Without a weir.yaml a built-in example is served. Streams and the gate's key are kept in a directory, so
 what is open goes on at the next start.
 
 Without a key scripted models answer. With OPENAI_API_KEY openai/… does, and with OPENAI_BASE_URL any server that speaks
@@ -45,6 +46,7 @@ It is for one person: who reaches the server may decide in anybody's name. For m
 	}
 	cmd.Flags().StringVar(&o.dir, "dir", ".weir", "directory of the streams and the gate's key")
 	cmd.Flags().StringVar(&o.listen, "listen", defaultListen, "where the NATS server listens")
+	cmd.Flags().StringVar(&o.gateway, "gateway", gateway.DefaultListen, "where HTTP is answered, on loopback; empty: nowhere")
 	cmd.Flags().StringVarP(&o.file, "file", "f", "", "file of agents and tools (default weir.yaml, if it is there)")
 	cmd.Flags().BoolVar(&o.audit, "audit", true, "keep the record, for weir audit")
 	cmd.Flags().StringVar(&o.sync, "sync", "default", "when appends reach the disk: default, always, or a span such as 5ms")
@@ -57,12 +59,14 @@ type devOptions struct {
 	dir    string
 	listen string
 	admin  string
-	file   string // a weir.yaml; empty: the default one if it is there, else the built-in example
-	audit  bool
-	sync   string
-	ns     events.Namespace // empty: the file's, else the default
-	lookup config.Lookup
-	log    *slog.Logger
+	// gateway is where HTTP is answered; empty: nowhere.
+	gateway string
+	file    string // a weir.yaml; empty: the default one if it is there, else the built-in example
+	audit   bool
+	sync    string
+	ns      events.Namespace // empty: the file's, else the default
+	lookup  config.Lookup
+	log     *slog.Logger
 }
 
 // devSetup is what weir dev serves.
@@ -121,7 +125,7 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 		return err
 	}
 	defer l.Close()
-	w, err := setup.worker(ctx, l)
+	w, err := setup.worker(ctx, l, o.gateway)
 	if err != nil {
 		return err
 	}
@@ -131,7 +135,7 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 		return err
 	}
 	health.worker.Store(w)
-	_, _ = io.WriteString(out, setup.banner(l, health.Addr(), warnings))
+	_, _ = io.WriteString(out, setup.banner(l, w, health.Addr(), warnings))
 	err = service.All(ctx, w.Run, health.Run)
 	if err == nil {
 		_, _ = fmt.Fprintln(out, "weir dev: stopped; what is open goes on at the next start")
@@ -148,15 +152,23 @@ func (s devSetup) settings() jetstream.Settings {
 	return settings
 }
 
-func (s devSetup) worker(ctx context.Context, l *local) (*worker, error) {
+// devPrincipal is who everybody is that reaches the gateway of weir dev.
+const devPrincipal = "dev"
+
+func (s devSetup) worker(ctx context.Context, l *local, http string) (*worker, error) {
 	keys, err := l.gateKeys()
 	if err != nil {
 		return nil, err
 	}
+	services := servable
+	if http == "" {
+		services = allServices
+	}
 	return newWorker(ctx, workerConfig{
 		Dial: l.dial, Key: &l.key, GateKeys: keys, Dev: true, Models: s.models,
 		Tools: s.tools, MCP: s.servers, Pools: settingsIn(s.file).Pools, Retention: retentionIn(s.file), Log: l.opts.Log,
-	}, allServices...)
+		Gateway: gateway.Config{Listen: http, Open: devPrincipal, GateKeys: keys},
+	}, services...)
 }
 
 // apply writes what is served to the registry: tools first, then the agents that name them.
@@ -180,7 +192,7 @@ func (s devSetup) apply(ctx context.Context, l *local, w *worker) (warnings []st
 }
 
 // banner says what there is, and what to type next.
-func (s devSetup) banner(l *local, health string, warnings []string) string {
+func (s devSetup) banner(l *local, w *worker, health string, warnings []string) string {
 	facts := [][2]string{
 		{"NATS", l.server.ClientURL() + ", files in " + filepath.Join(l.opts.Dir, "nats") + ", sync " + l.opts.Sync.String()},
 		{"agents", s.agents()},
@@ -190,11 +202,15 @@ func (s devSetup) banner(l *local, health string, warnings []string) string {
 	for _, m := range s.servers {
 		facts = append(facts, [2]string{"mcp", m.ID()})
 	}
+	if addr := w.gateway(); addr != "" {
+		facts = append(facts, [2]string{"HTTP", "http://" + addr + "/api/agents"},
+			[2]string{"WARNING", "HTTP asks for no login: whoever reaches it on this machine is the principal " + devPrincipal + ", and may decide"})
+	}
 	if health != "" {
 		facts = append(facts, [2]string{"health", "http://" + health + "/readyz"})
 	}
-	for _, w := range warnings {
-		facts = append(facts, [2]string{"warning", w})
+	for _, text := range warnings {
+		facts = append(facts, [2]string{"warning", text})
 	}
 	var b strings.Builder
 	b.WriteString("weir dev: all services in one process, for one person: whoever reaches this server may decide\n\n")

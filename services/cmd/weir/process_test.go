@@ -214,7 +214,7 @@ func TestServicesAreProcesses(t *testing.T) {
 func TestDevGoesOn(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
-	dev := []string{"dev", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--sync", "always"}
+	dev := []string{"dev", "--listen", "127.0.0.1:0", "--gateway", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--sync", "always"}
 	first := p.start(dev...)
 	p.run(exitSuspended, "run", "support", "Refund order 1042", "--run-id", "refund", "--server", p.server(first))
 	if rest := p.stop(first, os.Interrupt); !strings.Contains(rest, "weir dev: stopped") {

@@ -15,6 +15,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/approval"
+	"github.com/weirkeeper/weir/services/gateway"
 	"github.com/weirkeeper/weir/services/internal/config"
 	"github.com/weirkeeper/weir/services/internal/service"
 	"github.com/weirkeeper/weir/services/planner"
@@ -28,18 +29,26 @@ func newServeCommand(a *app) *cobra.Command {
 	var o serveOptions
 	var tied bool
 	cmd := &cobra.Command{
-		Use: "serve SERVICE", Short: "Run one service: planner, approval or tool-executor", Args: cobra.ExactArgs(1),
-		ValidArgs: append(slices.Clone(allServices), everyService),
+		Use: "serve SERVICE", Short: "Run one service: planner, approval, tool-executor or gateway", Args: cobra.ExactArgs(1),
+		ValidArgs: append(slices.Clone(servable), everyService),
 		Long: `Run one service, or all of them in one process. Each scales by adding processes. Streams are only verified: make them
 with weir stream provision.
 
 planner        asks the models, which weir.yaml or the environment name
 approval       the gate: decides which calls run, wait or end; needs a key, see weir keys new
 tool-executor  runs released calls of the tools and MCP servers in weir.yaml, and of the built-in tools that its agents
-               name; needs the public keys of all gates`,
+               name; needs the public keys of all gates
+gateway        answers HTTP: Mastra's routes, and Weir's own. Each request needs an API token (see weir tokens --help), whose
+               owner is a principal with "auth: gateway" in weir.yaml; the gateway signs what it decides, so it needs a key,
+               and the gates its public key. With --open PRINCIPAL nobody logs in and everybody is that principal: on
+               loopback only
+
+all stands for planner, approval and tool-executor, and for the gateway too when it has a key.`,
 		Example: `  weir serve planner
   weir serve approval --gate-key gate.nk
-  weir serve tool-executor -f weir.yaml --pool billing --gate-public-key U…`,
+  weir serve tool-executor -f weir.yaml --pool billing --gate-public-key U…
+  weir serve gateway --listen 0.0.0.0:4111 --gateway-key gateway.nk --gate-public-key U…
+  weir serve approval --gate-key gate.nk --gateway-public-key U…`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if tied {
@@ -54,6 +63,11 @@ tool-executor  runs released calls of the tools and MCP servers in weir.yaml, an
 	cmd.Flags().StringVarP(&o.file, "file", "f", "", "file of models and tools (default weir.yaml, if it is there)")
 	cmd.Flags().StringVar(&o.keyFile, "gate-key", "", "nkey seed file with which the gate signs")
 	cmd.Flags().StringSliceVar(&o.gateKeys, "gate-public-key", nil, "public keys of gates whose releases are run")
+	cmd.Flags().StringVar(&o.http.Listen, "listen", gateway.DefaultListen, "where the gateway listens")
+	cmd.Flags().StringVar(&o.gatewayKey, "gateway-key", "", "nkey seed file with which the gateway signs for whom it has logged in")
+	cmd.Flags().StringSliceVar(&o.gatewayKeys, "gateway-public-key", nil, "public keys of gateways that may decide for whom they have logged in")
+	cmd.Flags().StringVar(&o.http.Open, "open", "", "principal that everybody is who reaches the gateway: no login, on loopback only")
+	cmd.Flags().StringSliceVar(&o.http.Hosts, "host", nil, "names under which the gateway is reached, besides its address; with --open others are refused")
 	cmd.Flags().StringVar(&o.pool, "pool", "", "pool of the executor (default: each that has tools in the file)")
 	cmd.Flags().DurationVar(&o.retention, "retention", 0, "how long the log keeps runs (default: the file's, else 24h)")
 	cmd.Flags().DurationVar(&o.lease, "lease", 0, "how long a claim is respected once its worker is gone (default 30s)")
@@ -77,28 +91,34 @@ func (a *app) dialService(ctx context.Context, name string, ns events.Namespace)
 
 // serveOptions are the flags of weir serve.
 type serveOptions struct {
-	what      string // a service, or all
-	dial      func(ctx context.Context, name string, ns events.Namespace) (*jetstream.Conn, error)
-	file      string
-	keyFile   string   // of the gate
-	gateKeys  []string // public keys of gates
-	pool      string   // of the executor; empty: every pool that has tools in the file
-	retention time.Duration
-	lease     time.Duration
-	admin     string
-	lookup    config.Lookup
-	log       *slog.Logger
+	what        string // a service, or all
+	dial        func(ctx context.Context, name string, ns events.Namespace) (*jetstream.Conn, error)
+	file        string
+	keyFile     string   // of the gate
+	gateKeys    []string // public keys of gates
+	http        gateway.Config
+	gatewayKey  string   // of the gateway
+	gatewayKeys []string // public keys of gateways
+	pool        string   // of the executor; empty: every pool that has tools in the file
+	retention   time.Duration
+	lease       time.Duration
+	admin       string
+	lookup      config.Lookup
+	log         *slog.Logger
 }
 
 // services are those that the argument names.
 func (o serveOptions) services() ([]string, error) {
 	switch {
 	case o.what == everyService:
+		if o.gatewayKey != "" {
+			return servable, nil
+		}
 		return allServices, nil
-	case slices.Contains(allServices, o.what):
+	case slices.Contains(servable, o.what):
 		return []string{o.what}, nil
 	}
-	return nil, usagef("there is no service %q: use %s or %s", o.what, strings.Join(allServices, ", "), everyService)
+	return nil, usagef("there is no service %q: use %s or %s", o.what, strings.Join(servable, ", "), everyService)
 }
 
 // serve runs services until ctx ends. It changes no stream: one that is not as it must be is an error.
@@ -140,8 +160,14 @@ func (o serveOptions) banner(w *worker, health string) string {
 		names = append(names, name)
 	}
 	text := "weir serve: " + strings.Join(names, ", ")
+	if addr := w.gateway(); addr != "" {
+		text += "; HTTP on http://" + addr
+	}
 	if health != "" {
 		text += "; health on http://" + health + "/readyz"
+	}
+	if o.http.Open != "" && w.gateway() != "" {
+		text += "\nWARNING: nobody logs in: whoever reaches " + w.gateway() + " on this machine is " + o.http.Open
 	}
 	return text
 }
@@ -192,6 +218,31 @@ func (o serveOptions) addKeys(cfg *workerConfig, services []string) error {
 	var err error
 	if cfg.GateKeys, err = publicKeys(publics...); err != nil {
 		return usagef("--gate-public-key: %v", err)
+	}
+	return o.addGateway(cfg, services)
+}
+
+// addGateway reads the key of the gateway, and the public keys of the gateways whose decisions count.
+func (o serveOptions) addGateway(cfg *workerConfig, services []string) (err error) {
+	publics := slices.Clone(o.gatewayKeys)
+	if slices.Contains(services, gateway.Name) {
+		cfg.Gateway = o.http
+		cfg.Gateway.GateKeys = cfg.GateKeys
+		switch {
+		case o.gatewayKey != "":
+			key, err := jetstream.LoadKey(o.gatewayKey)
+			if err != nil {
+				return err
+			}
+			cfg.Gateway.Key = &key
+			publics = append(publics, key.Public)
+		case o.http.Open == "":
+			return usagef("the gateway needs a key to sign with for whom it has logged in: make one with weir keys new FILE, name it " +
+				"with --gateway-key FILE, and give its public key to the gates with --gateway-public-key")
+		}
+	}
+	if cfg.Gateways, err = publicKeys(publics...); err != nil {
+		return usagef("--gateway-public-key: %v", err)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/approval"
+	"github.com/weirkeeper/weir/services/gateway"
 	"github.com/weirkeeper/weir/services/internal/config"
 	"github.com/weirkeeper/weir/services/internal/service"
 	"github.com/weirkeeper/weir/services/planner"
@@ -32,6 +33,10 @@ type workerConfig struct {
 	Key *events.Key
 	// GateKeys are the public keys whose signatures gates and executors accept.
 	GateKeys events.Keys
+	// Gateways are the public keys of gateways that decide for whom they have logged in.
+	Gateways events.Keys
+	// Gateway says where and for whom HTTP is answered.
+	Gateway gateway.Config
 	// Dev lets the gate take the permission to publish for the proof of who decides.
 	Dev bool
 	// Models answer the planner.
@@ -60,12 +65,17 @@ type part struct {
 	register func(context.Context) error // of an executor: makes its tools known
 	able     func(context.Context) error // of the gate: nil when it may let anything pass
 	problems func() []string             // of the gate: what is wrong, and hinders nothing
+	appends  bool                        // the service writes facts, and is ready only when it may
+	addr     string                      // of the gateway
 
 	needs jetstream.Settings // what the streams must be like
 }
 
-// Services that a worker can run.
+// Services of which runs need some. A worker can run a gateway too, which is a way to them.
 var allServices = []string{planner.Name, approval.Name, toolexecutor.Name}
+
+// servable are the services that a worker can run.
+var servable = append(slices.Clone(allServices), gateway.Name)
 
 // newWorker connects and makes services; executors one for each pool that has tools here. It runs nothing yet.
 func newWorker(ctx context.Context, cfg workerConfig, services ...string) (*worker, error) {
@@ -99,9 +109,9 @@ func (w *worker) add(ctx context.Context, cfg workerConfig, p part) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
-	p.conn, p.needs = conn, cfg.needs(p)
+	p.conn, p.needs, p.appends = conn, cfg.needs(p), p.name != gateway.Name
 	w.parts = append(w.parts, p)
-	if err := cfg.build(&p); err != nil {
+	if err := cfg.build(ctx, &p); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	w.parts[len(w.parts)-1] = p
@@ -119,7 +129,7 @@ func (cfg workerConfig) needs(p part) jetstream.Settings {
 }
 
 // build makes a service on its connection.
-func (cfg workerConfig) build(p *part) error {
+func (cfg workerConfig) build(ctx context.Context, p *part) error {
 	log := cfg.Log.With("service", p.name)
 	switch p.name {
 	case planner.Name:
@@ -133,7 +143,7 @@ func (cfg workerConfig) build(p *part) error {
 			return errors.New("the gate needs a key to sign with")
 		}
 		s, err := approval.New(p.conn, approval.Config{
-			Key: *cfg.Key, Keys: cfg.GateKeys, Dev: cfg.Dev,
+			Key: *cfg.Key, Keys: cfg.GateKeys, Gateways: cfg.Gateways, Dev: cfg.Dev,
 			Pools: cfg.Pools, Retention: cfg.Retention, Log: log,
 		})
 		if err != nil {
@@ -149,8 +159,19 @@ func (cfg workerConfig) build(p *part) error {
 			return err
 		}
 		p.run, p.register = s.Run, s.Register
+	case gateway.Name:
+		own := cfg.Gateway
+		own.Log = log
+		s, err := gateway.New(p.conn, own)
+		if err != nil {
+			return err
+		}
+		if err := s.Listen(ctx); err != nil {
+			return err
+		}
+		p.run, p.addr = s.Run, s.Addr()
 	default:
-		return fmt.Errorf("there is no service %q (there are %s)", p.name, strings.Join(allServices, ", "))
+		return fmt.Errorf("there is no service %q (there are %s)", p.name, strings.Join(servable, ", "))
 	}
 	return nil
 }
@@ -220,6 +241,16 @@ func (w *worker) close() {
 	}
 }
 
+// gateway is where HTTP is answered here, empty when nowhere.
+func (w *worker) gateway() string {
+	for _, p := range w.parts {
+		if p.addr != "" {
+			return p.addr
+		}
+	}
+	return ""
+}
+
 // Verify compares the streams with what the services need, before they run.
 func (w *worker) Verify(ctx context.Context) error {
 	for _, p := range w.parts {
@@ -259,8 +290,10 @@ func (p part) ready(ctx context.Context) error {
 	if err := p.conn.Health(); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
-	if err := p.conn.Probe(ctx, p.name); err != nil {
-		return fmt.Errorf("%s: %w", p.name, err)
+	if p.appends {
+		if err := p.conn.Probe(ctx, p.name); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
 	}
 	if p.able != nil {
 		if err := p.able(ctx); err != nil {

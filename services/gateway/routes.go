@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/client"
+)
+
+// Route is one thing that a gateway answers. The table of them is what its handlers, the manifest for command lines and the
+// description for people are made from.
+type Route struct {
+	Method string
+	Path   string // in the form of [http.ServeMux]
+	Scope  string // that a caller needs; empty: everybody may, without login
+	About  string // one line
+	Mastra bool   // one of Mastra's routes
+
+	Query  any    // a struct of the query's parameters; nil: none
+	Body   any    // what the body is decoded into; nil: none
+	Answer any    // what the answer is made of; nil: not JSON, or the tool's own
+	Shape  string // of the answer, for command lines: record, single, or list and the field that holds it
+
+	small  bool // the body is a decision
+	handle func(*request) (any, error)
+	stream func(*request) error // in place of handle: it writes the answer itself
+}
+
+func (r Route) limit() int64 {
+	if r.small {
+		return maxDecision
+	}
+	return maxBody
+}
+
+// Routes is the table. What is not in it is not there.
+func Routes() []Route {
+	return []Route{
+		{Method: http.MethodGet, Path: "/healthz", About: "whether the gateway lives", stream: health},
+
+		{Method: http.MethodGet, Path: "/api/agents", Scope: events.MayRead, About: "the agents, by id", Mastra: true,
+			Query: agentsQuery{}, Answer: map[string]agentView{}, Shape: "record", handle: listAgents},
+		{Method: http.MethodGet, Path: "/api/agents/{agentId}", Scope: events.MayRead, About: "one agent", Mastra: true,
+			Answer: agentView{}, handle: getAgent},
+		{Method: http.MethodGet, Path: "/api/agents/{agentId}/suspended-runs", Scope: events.MayRead, About: "runs of an agent that wait for people",
+			Mastra: true, Query: suspendedQuery{}, Answer: client.Page{}, Shape: "runs", handle: suspendedRuns},
+		{Method: http.MethodGet, Path: "/api/agents/{agentId}/tools/{toolId}", Scope: events.MayRead, About: "one tool of an agent", Mastra: true,
+			Answer: toolView{}, handle: getAgentTool},
+		{Method: http.MethodPost, Path: "/api/agents/{agentId}/tools/{toolId}/execute", Scope: events.MayStart, About: "call one tool of an agent",
+			Mastra: true, Query: executeQuery{}, Body: executeBody{}, handle: executeAgentTool},
+		{Method: http.MethodGet, Path: "/api/tools", Scope: events.MayRead, About: "the tools, by key", Mastra: true,
+			Answer: map[string]toolView{}, Shape: "record", handle: listTools},
+		{Method: http.MethodGet, Path: "/api/tools/{toolId}", Scope: events.MayRead, About: "one tool, by id or key", Mastra: true,
+			Answer: toolView{}, handle: getTool},
+		{Method: http.MethodPost, Path: "/api/tools/{toolId}/execute", Scope: events.MayStart, About: "call one tool, through the gate",
+			Mastra: true, Query: executeQuery{}, Body: executeBody{}, handle: execute},
+	}
+}
