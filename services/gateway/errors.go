@@ -30,7 +30,7 @@ func statusOf(err error) (status int, body any, inside bool) {
 	if s, ok := errors.AsType[*client.SuspendedError](err); ok {
 		return http.StatusAccepted, s, false
 	}
-	if f, ok := errors.AsType[*toolFailure](err); ok {
+	if f, ok := errors.AsType[*toolFailedError](err); ok {
 		return f.status(), f, false
 	}
 	e, ok := err.(*events.Error) //nolint:errorlint // one that is wrapped has a text from inside
@@ -72,15 +72,15 @@ func (g *Gateway) writeError(w http.ResponseWriter, r *http.Request, err error) 
 	writeJSON(w, status, raw)
 }
 
-// toolFailure is the error of a tool that was executed directly, with the effect that says whether the request may be made
+// toolFailedError is the error of a tool that was executed directly, with the effect that says whether the request may be made
 // again without harm.
-type toolFailure struct {
+type toolFailedError struct {
 	*client.ToolFailedError
 	effect events.Effect
 }
 
 // status is one of those that clients repeat only when the tool has no effects.
-func (f *toolFailure) status() int {
+func (f *toolFailedError) status() int {
 	if f.effect == events.ReadOnly && f.Outcome == events.OutcomeError {
 		return http.StatusInternalServerError
 	}

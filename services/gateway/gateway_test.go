@@ -130,8 +130,12 @@ func TestNoLoginNoAnswer(t *testing.T) {
 		}
 		path := strings.NewReplacer("{", "", "}", "").Replace(r.Path)
 		for _, header := range [][]string{
-			nil, {"Authorization", "Bearer weir_guessed"}, {"Authorization", "Bearer bad"}, {"Authorization", "Basic ZGV2OmRldg=="},
-			{"X-Mastra-Dev-Playground", "true"}, {"Weir-Principal", "dev"},
+			nil,
+			{"Authorization", "Bearer weir_guessed"},
+			{"Authorization", "Bearer bad"},
+			{"Authorization", "Basic ZGV2OmRldg=="},
+			{"X-Mastra-Dev-Playground", "true"},
+			{"Weir-Principal", "dev"},
 		} {
 			a := s.do(r.Method, path+"?apiKey=weir_guessed", nil, header...).want(http.StatusUnauthorized, `"error":"Invalid or expired token"`)
 			if a.header.Get("WWW-Authenticate") == "" {

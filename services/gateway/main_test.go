@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,7 +61,9 @@ type city struct {
 
 // tools are those of the tests: one that runs at once, one that needs approval, one that suspends itself, and two that fail.
 func tools() []agent.Tool {
-	fail := func(context.Context, *agent.Call, struct{}) (struct{}, error) { return struct{}{}, errors.New("bank is closed") }
+	fail := func(context.Context, *agent.Call, struct{}) (struct{}, error) {
+		return struct{}{}, errors.New("bank is closed")
+	}
 	return []agent.Tool{
 		agent.NewTool("lookup_order", "Look up an order",
 			func(_ context.Context, _ *agent.Call, in orderIn) (orderOut, error) {
@@ -216,7 +219,7 @@ func (s *site) do(method, path string, body any, header ...string) answer {
 	r := s.request(method, path, body, header...)
 	resp, err := http.DefaultClient.Do(r)
 	must(s.t, err)
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	raw, err := io.ReadAll(resp.Body)
 	must(s.t, err)
 	return answer{s.t, resp.StatusCode, resp.Header, string(raw)}
@@ -236,9 +239,7 @@ func (s *site) request(method, path string, body any, header ...string) *http.Re
 	}
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, in)
 	must(s.t, err)
-	for name, values := range s.header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, s.header)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -252,7 +253,9 @@ func (s *site) request(method, path string, body any, header ...string) *http.Re
 	return r
 }
 
-func (s *site) get(path string, header ...string) answer { return s.do(http.MethodGet, path, nil, header...) }
+func (s *site) get(path string, header ...string) answer {
+	return s.do(http.MethodGet, path, nil, header...)
+}
 
 func (s *site) post(path string, body any, header ...string) answer {
 	return s.do(http.MethodPost, path, body, header...)

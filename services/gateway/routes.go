@@ -38,21 +38,37 @@ func Routes() []Route {
 	return []Route{
 		{Method: http.MethodGet, Path: "/healthz", About: "whether the gateway lives", stream: health},
 
-		{Method: http.MethodGet, Path: "/api/agents", Scope: events.MayRead, About: "the agents, by id", Mastra: true,
-			Query: agentsQuery{}, Answer: map[string]agentView{}, Shape: "record", handle: listAgents},
-		{Method: http.MethodGet, Path: "/api/agents/{agentId}", Scope: events.MayRead, About: "one agent", Mastra: true,
-			Answer: agentView{}, handle: getAgent},
-		{Method: http.MethodGet, Path: "/api/agents/{agentId}/suspended-runs", Scope: events.MayRead, About: "runs of an agent that wait for people",
-			Mastra: true, Query: suspendedQuery{}, Answer: client.Page{}, Shape: "runs", handle: suspendedRuns},
-		{Method: http.MethodGet, Path: "/api/agents/{agentId}/tools/{toolId}", Scope: events.MayRead, About: "one tool of an agent", Mastra: true,
-			Answer: toolView{}, handle: getAgentTool},
-		{Method: http.MethodPost, Path: "/api/agents/{agentId}/tools/{toolId}/execute", Scope: events.MayStart, About: "call one tool of an agent",
-			Mastra: true, Query: executeQuery{}, Body: executeBody{}, handle: executeAgentTool},
-		{Method: http.MethodGet, Path: "/api/tools", Scope: events.MayRead, About: "the tools, by key", Mastra: true,
-			Answer: map[string]toolView{}, Shape: "record", handle: listTools},
-		{Method: http.MethodGet, Path: "/api/tools/{toolId}", Scope: events.MayRead, About: "one tool, by id or key", Mastra: true,
-			Answer: toolView{}, handle: getTool},
-		{Method: http.MethodPost, Path: "/api/tools/{toolId}/execute", Scope: events.MayStart, About: "call one tool, through the gate",
-			Mastra: true, Query: executeQuery{}, Body: executeBody{}, handle: execute},
+		{
+			Method: http.MethodGet, Path: "/api/agents", Scope: events.MayRead, About: "the agents, by id", Mastra: true,
+			Query: agentsQuery{}, Answer: map[string]agentView{}, Shape: "record", handle: listAgents,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/agents/{agentId}", Scope: events.MayRead, About: "one agent", Mastra: true,
+			Answer: agentView{}, handle: getAgent,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/agents/{agentId}/suspended-runs", Scope: events.MayRead, About: "runs of an agent that wait for people",
+			Mastra: true, Query: suspendedQuery{}, Answer: client.Page{}, Shape: "runs", handle: suspendedRuns,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/agents/{agentId}/tools/{toolId}", Scope: events.MayRead, About: "one tool of an agent", Mastra: true,
+			Answer: toolView{}, handle: getAgentTool,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/tools/{toolId}/execute", Scope: events.MayStart, About: "call one tool of an agent",
+			Mastra: true, Query: executeQuery{}, Body: executeBody{}, handle: executeAgentTool,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/tools", Scope: events.MayRead, About: "the tools, by key", Mastra: true,
+			Answer: map[string]toolView{}, Shape: "record", handle: listTools,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/tools/{toolId}", Scope: events.MayRead, About: "one tool, by id or key", Mastra: true,
+			Answer: toolView{}, handle: getTool,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/tools/{toolId}/execute", Scope: events.MayStart, About: "call one tool, through the gate",
+			Mastra: true, Query: executeQuery{}, Body: executeBody{}, handle: execute,
+		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"path"
 	"runtime/debug"
@@ -126,9 +127,7 @@ func (r *request) answer(v any, err error) error {
 			return fmt.Errorf("encode the answer: %w", err)
 		}
 	}
-	for name, values := range out.header {
-		r.w.Header()[name] = values
-	}
+	maps.Copy(r.w.Header(), out.header)
 	writeJSON(r.w, max(out.status, http.StatusOK), out.raw)
 	return nil
 }
@@ -136,7 +135,7 @@ func (r *request) answer(v any, err error) error {
 func writeJSON(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the asker has gone: nobody to tell
+	_, _ = w.Write(body) //nolint:gosec // JSON, and said to be so; on an error the asker has gone, and nobody is to tell
 }
 
 // read decodes the body of a request of Mastra's routes: fields that it does not know are passed over.

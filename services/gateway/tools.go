@@ -127,7 +127,7 @@ func execute(r *request) (any, error) {
 	}
 	out, err := r.who.Execute(r.Context(), req)
 	if f, ok := errors.AsType[*client.ToolFailedError](err); ok {
-		return nil, &toolFailure{f, t.Effect}
+		return nil, &toolFailedError{f, t.Effect}
 	}
 	if err != nil {
 		return nil, err
