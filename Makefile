@@ -66,7 +66,7 @@ race: export CGO_ENABLED := 1
 race: ## Run all tests under the race detector, shuffled; fewer simulation seeds
 	$(GO) test -race -shuffle=on -count=1 -timeout 45m $$($(GO) list ./... | grep -vE '($(SIM:.%=%)|$(GATE:.%=%))$$')
 	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(GATE) -weir.model=$(RACE_SEEDS)
-	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(SIM) -weir.seeds=$(RACE_SEEDS) -weir.rounds=$(RACE_SEEDS) \
+	$(GO) test -race -shuffle=on -count=1 -timeout 45m $(SIM) -weir.seeds=100 -weir.rounds=$(RACE_SEEDS) \
 		-weir.killed=$(RACE_SEEDS) -weir.forged=$(RACE_SEEDS)0 -weir.deadlines=$(RACE_SEEDS) -weir.rounds3=10 -weir.held=30
 
 .PHONY: lint

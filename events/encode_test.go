@@ -196,6 +196,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
+// TestDecodeRefuses: what the specification forbids is refused with its reason. (CE-1)
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	const head = `{"specversion":"1.0","id":"1","type":"t","source":"/s"`
@@ -237,6 +238,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// TestEncodeRefuses: nothing leaves that the specification forbids, such as names of extensions beyond [a-z0-9]{1,20}. (CE-1)
 func TestEncodeRefuses(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Event){

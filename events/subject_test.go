@@ -175,6 +175,7 @@ func FuzzCallID(f *testing.F) {
 	})
 }
 
+// TestParseNamespace refuses what would be more than one token of a subject, or none. (SUBJ-4)
 func TestParseNamespace(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "A", "a.b", "a*", ">", "a.", "a_b", " a", strings.Repeat("a", 33)} {

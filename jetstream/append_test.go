@@ -3,6 +3,7 @@ package jetstream_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -424,6 +425,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// TestStreamFull: a stream that is full refuses what is new and loses nothing; who publishes is told. (FLOW-2)
 func TestStreamFull(t *testing.T) {
 	t.Parallel()
 	c := connect(t, jetstreamtest.StartServer(t), jetstream.Options{})
@@ -443,6 +445,31 @@ func TestStreamFull(t *testing.T) {
 		last = got.Last
 	}
 	t.Error("a stream of 4 KiB took 20 facts")
+}
+
+// TestInboxFull: a request that has no room is an error for who sent it, and no request before it is lost. (FLOW-2)
+func TestInboxFull(t *testing.T) {
+	t.Parallel()
+	c := connect(t, jetstreamtest.StartServer(t), jetstream.Options{})
+	ensure(t, c, jetstream.Settings{MaxBytes: map[string]int64{events.StreamInbox: 4096}})
+	for i := range 20 {
+		subject := ns.InCancel("bob", fmt.Sprint("r", i))
+		e, err := tester.Request(subject, "r", events.CancelRequested{RunID: "r"}, events.Event{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = c.Publish(t.Context(), subject, e); errors.Is(err, jetstream.ErrFull) {
+			b, err := c.Backlog(t.Context(), events.StreamInbox, jetstream.ConsumerApproval)
+			if err != nil || b.Outstanding != i || i == 0 {
+				t.Errorf("%d of %d requests are there, %v", b.Outstanding, i, err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("an inbox of 4 KiB took 20 requests")
 }
 
 // What is no fact of Weir's occupies its chain. Whoever loses to it is told so and can follow it.

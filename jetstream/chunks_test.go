@@ -131,7 +131,7 @@ func TestFollowMissesNothing(t *testing.T) {
 	})
 }
 
-// TestFollowSlowly: a reader that stands still while much more comes than a feed remembers gets everything.
+// TestFollowSlowly: a reader that stands still while much more comes than a feed remembers gets everything. (FLOW-6)
 func TestFollowSlowly(t *testing.T) {
 	t.Parallel()
 	_, c := open(t)
@@ -203,6 +203,7 @@ func TestFollowDropsRepeats(t *testing.T) {
 	same(t, "chunks", []string{"0", "1", "0", "2"}, got)
 }
 
+// TestFollowTellsOfGaps: what is gone from the stream is told as a gap. (FLOW-6)
 func TestFollowTellsOfGaps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -116,6 +116,8 @@ func TestConsumeGivesUp(t *testing.T) {
 	}
 }
 
+// TestConsumeBacksOff: what fails comes again after growing pauses, for longer than outages last, and in the end is put aside.
+// (FLOW-4)
 func TestConsumeBacksOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -38,6 +38,41 @@ func TestConsumeKeepsWhatItHolds(t *testing.T) {
 	})
 }
 
+// TestConsumeKeepsWhatBackoffsWouldTake: a list of backoffs wins over the time in which a delivery must be acknowledged, and
+// signs of life follow what is in force. The check of the topology tells of the list. (RDLV-3)
+func TestConsumeKeepsWhatBackoffsWouldTake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv, c := open(t)
+		js := raw(t, srv)
+		consumer, err := js.Consumer(t.Context(), ns.Store(events.StreamInbox), jetstream.ConsumerApproval)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := consumer.CachedInfo().Config
+		cfg.AckWait, cfg.BackOff = time.Minute, []time.Duration{time.Second, 2 * time.Second}
+		if _, err := js.UpdateConsumer(t.Context(), ns.Store(events.StreamInbox), cfg); err != nil {
+			t.Fatal(err)
+		}
+		drifts, err := c.Verify(t.Context(), jetstream.Settings{})
+		if err != nil || len(drifts) == 0 {
+			t.Errorf("the check finds %v, %v", drifts, err)
+		}
+		var r record
+		stop := loop(t, c, jetstream.Handler{Handle: func(_ context.Context, d jetstream.Delivery) error {
+			r.add("%s %d", d.Event.Subject, d.Attempt)
+			time.Sleep(5 * time.Second) // fake
+			return nil
+		}})
+		ask(t, c, "r1")
+		time.Sleep(time.Minute) // fake
+		stop()
+		if diff := cmp.Diff([]string{"r1 1"}, r.all()); diff != "" {
+			t.Errorf("handled (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestB3_6ConsumeFetchesWhatStarts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,6 +202,7 @@ func TestConsumeDrainIsBounded(t *testing.T) {
 	})
 }
 
+// TestConsumeOutlivesItsDurable: a process whose durable somebody deletes is not healthy, and goes on with the next. (AVAIL-1)
 func TestConsumeOutlivesItsDurable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

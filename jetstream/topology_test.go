@@ -448,7 +448,7 @@ func guarded(t *testing.T, nc *nats.Conn, subject, filter string) int {
 	return ack.Error.Code
 }
 
-// TestSelfTest lets each family's guards fail in the way in which a wrong stream makes them fail.
+// TestSelfTest lets each family's guards fail in the way in which a wrong stream makes them fail. (SUBJ-4)
 func TestSelfTest(t *testing.T) {
 	t.Parallel()
 	good := start(t, jetstream.Options{})

@@ -54,7 +54,7 @@ func request() events.RunRequested {
 	return events.RunRequested{AgentID: "support", RunID: "r1", Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")}}
 }
 
-// TestHabits holds each handler of the planner to its habits: twice, late, beside.
+// TestHabits holds each handler of the planner to its habits: twice, late, beside. (RDLV-4)
 func TestHabits(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]sim.Habit{
@@ -255,7 +255,7 @@ func TestB10_11SameStartTwice(t *testing.T) {
 }
 
 // TestModels shows what becomes of what models do: who fails in a way that may pass is asked again, who says nothing once
-// more; a turn that breaks off does not count. (B13.17, B22.4, B22.6)
+// more; a turn that breaks off does not count. (B13.17, B22.4, B22.6, SIZE-3)
 func TestModels(t *testing.T) {
 	t.Parallel()
 	busy := agenttest.Step{Text: "I was about to", Err: &agent.ModelError{Retryable: true, Status: 429, Err: errors.New("slow down")}}

@@ -191,7 +191,7 @@ func TestB3_19NobodyHostsTheVersion(t *testing.T) {
 	})
 }
 
-// TestB1_18Conflict registers two definitions of one version of a tool: the second host is refused. (B1.18)
+// TestB1_18Conflict registers two definitions of one version of a tool: the second host is refused. (B1.18, AVAIL-5)
 func TestB1_18Conflict(t *testing.T) {
 	in(t, job(events.Effectful, done), func(w *sim.World) {
 		cfg := w.ExecutorConfig()

@@ -76,7 +76,7 @@ func last(w *sim.World, run string) events.Event {
 	return e
 }
 
-// TestHabits holds the handler of releases to its habits, for each effect a tool can have.
+// TestHabits holds the handler of releases to its habits, for each effect a tool can have. (RDLV-4)
 func TestHabits(t *testing.T) {
 	t.Parallel()
 	for _, effect := range []events.Effect{events.ReadOnly, events.Idempotent, events.Effectful} {

@@ -178,7 +178,7 @@ func TestAttack8_GuessedMessageID(t *testing.T) {
 	})
 }
 
-// TestAttack8_DuplicateIsAnError answers an append as the server does when it has suppressed it.
+// TestAttack8_DuplicateIsAnError answers an append as the server does when it has suppressed it. (PUB-2)
 func TestAttack8_DuplicateIsAnError(t *testing.T) {
 	inCase(t, func(t *testing.T) {
 		w, _ := walled(t, func(o *Options) {

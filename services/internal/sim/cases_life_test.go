@@ -16,7 +16,7 @@ import (
 	"github.com/weirkeeper/weir/services/approval"
 )
 
-// TestCase_LIFE_1 lets asks expire that nobody decides: the run goes on, or ends, as the tool says.
+// TestCase_LIFE_1 lets asks expire that nobody decides: the run goes on, or ends, as the tool says. (KV-4)
 func TestCase_LIFE_1(t *testing.T) {
 	for onExpiry, want := range map[string]events.RunOutcome{"decline": events.RunCompleted, "fail": events.RunFailed} {
 		t.Run(onExpiry, func(t *testing.T) {

@@ -111,7 +111,7 @@ func (w *World) crowd(n int) []string {
 }
 
 // TestB10_9_ThousandRunsLeaveNothing suspends and finishes a thousand runs. No key of them is left, and services that start
-// again start nothing.
+// again start nothing. (KV-8)
 func TestB10_9_ThousandRunsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,7 @@ import (
 
 // TestB10_12AnyIDWorksEverywhere runs an agent and a tool with ids of 256 bytes, of characters that mean something to the
 // bus, for threads and resources with others of the kind: everything reaches its own, lists show the originals, and
-// wildcards reach nobody else's.
+// wildcards reach nobody else's. (KV-1)
 func TestB10_12AnyIDWorksEverywhere(t *testing.T) {
 	inCase(t, func(t *testing.T) {
 		odd := func(beginning string) string {
@@ -30,12 +32,12 @@ func TestB10_12AnyIDWorksEverywhere(t *testing.T) {
 				InputSchema: json.RawMessage(anything), OutputSchema: json.RawMessage(`{}`), RequireApproval: agent.Always(),
 				Preview: agent.PreviewFunc(func(context.Context, *agent.Call, json.RawMessage) (any, error) { return "pays", nil }),
 			})
+		places := [][2]string{{odd("thread"), odd("resource")}, {"*", ">"}, {"a.b", "*"}, {"user@example", "a:b"}, {"a b", "a..b"}, {"é", "e\u0301"}}
 		b := newPreviews(t, Options{Agent: events.AgentDef{ID: agentID, Model: "scripted/sim", Tools: map[string]string{"pay": tool}}},
-			[]agent.Tool{pay}, asks(callTo("pay", `{}`)), asks(callTo("pay", `{}`)), asks(callTo("pay", `{}`)), agenttest.Say("done"), agenttest.Say("done"), agenttest.Say("done"))
+			[]agent.Tool{pay}, slices.Concat(slices.Repeat([]agenttest.Step{asks(callTo("pay", `{}`))}, len(places)), slices.Repeat([]agenttest.Step{agenttest.Say("done")}, len(places)))...)
 		b.startHosted()
-		places := [][2]string{{odd("thread"), odd("resource")}, {"*", ">"}, {"a.b", "*"}}
 		for i, p := range places {
-			run := []string{"r1", "r2", "r3"}[i]
+			run := fmt.Sprint("r", i)
 			b.RequestAs("bob", events.RunRequested{
 				AgentID: agentID, RunID: run, ThreadID: p[0], ResourceID: p[1], Messages: events.Prompt{events.TextMessage(events.RoleUser, "go")},
 			})
@@ -49,7 +51,7 @@ func TestB10_12AnyIDWorksEverywhere(t *testing.T) {
 		for i, p := range places {
 			page, err := c.Suspended(t.Context(), client.Filter{Agent: agentID, Thread: p[0], Resource: p[1]})
 			b.must(err)
-			if page.Total != 1 || page.Runs[0].RunID != []string{"r1", "r2", "r3"}[i] || page.Runs[0].ThreadID != p[0] || page.Runs[0].AgentID != agentID {
+			if page.Total != 1 || page.Runs[0].RunID != fmt.Sprint("r", i) || page.Runs[0].ThreadID != p[0] || page.Runs[0].AgentID != agentID {
 				t.Errorf("thread %q lists %+v", p[0], page)
 			}
 		}
@@ -58,7 +60,8 @@ func TestB10_12AnyIDWorksEverywhere(t *testing.T) {
 				t.Errorf("%+v lists %+v, %v", wild, page, err)
 			}
 		}
-		for _, run := range []string{"r1", "r2", "r3"} {
+		for i := range places {
+			run := fmt.Sprint("r", i)
 			b.send("alice", events.Decline, b.call(run, 1, 1), nil)
 			b.completed(run)
 		}

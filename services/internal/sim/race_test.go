@@ -21,7 +21,7 @@ import (
 
 var (
 	rounds       = flag.Int("weir.rounds", 1000, "how many rounds of concurrent deciders run on one node")
-	killedRounds = flag.Int("weir.killed", 1000, "how many rounds of concurrent deciders run with gates that are killed")
+	killedRounds = flag.Int("weir.killed", 500, "how many rounds of concurrent deciders run with gates that are killed")
 	roundsOn3    = flag.Int("weir.rounds3", 100, "how many rounds of concurrent deciders run on three replicas")
 )
 

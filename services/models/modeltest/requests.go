@@ -32,7 +32,7 @@ func sent(t *testing.T, p Provider, req agent.ModelRequest) Request {
 }
 
 // history is a conversation of two steps with parallel calls, under Weir's ids. Results are of each kind, errors and
-// declines among them.
+// declines among them. The provider gave all calls the same id. (NAME-3)
 func history(run string) []events.Message {
 	id := func(step, i int) string { return events.CallID{Run: run, Step: step, Index: i}.String() }
 	call := func(id, tool, args string) events.Part {

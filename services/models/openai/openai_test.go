@@ -391,6 +391,7 @@ func TestB22_8StrictTools(t *testing.T) {
 	}
 }
 
+// TestB4_4Media: pictures reach the model as parts, never as texts of base64. (SIZE-5)
 func TestB4_4Media(t *testing.T) {
 	t.Parallel()
 	req := hello()
