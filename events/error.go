@@ -38,6 +38,9 @@ const (
 	CodeSuspended  Code = "suspended"
 	CodeToolFailed Code = "tool_failed"
 
+	// CodeRunFailed is of a run that was waited for and failed, and that must not be asked for again without a thought.
+	CodeRunFailed Code = "run_failed"
+
 	// Codes of runs that ended as failed.
 
 	CodeModelFailed       Code = "model_failed"
@@ -56,7 +59,7 @@ const (
 var statuses = map[Code]int{
 	CodeInvalidRequest: 400, CodeUnauthenticated: 401, CodeForbidden: 403, CodeNotFound: 404, CodeAlreadyDecided: 409,
 	CodeAmbiguous: 409, CodeWrongKind: 409, CodeChanged: 409, CodeExpired: 409, CodeRunEnded: 409, CodeRunExists: 409,
-	CodeToolConflict: 409, CodeUnknownOutcome: 409, CodeTooLarge: 413, CodeInvalidData: 422, CodeSuspended: 202, CodeToolFailed: 422, CodeInvalidDefinition: 422,
+	CodeToolConflict: 409, CodeUnknownOutcome: 409, CodeTooLarge: 413, CodeInvalidData: 422, CodeSuspended: 202, CodeToolFailed: 422, CodeRunFailed: 422, CodeInvalidDefinition: 422,
 	CodeToolNameCollision: 422, CodeRateLimited: 429, CodeInternal: 500, CodeModelFailed: 500, CodeUnavailable: 503,
 }
 

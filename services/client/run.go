@@ -188,6 +188,13 @@ func (r *Run) Stored(ctx context.Context, after uint64) iter.Seq2[events.Chunk, 
 	}
 }
 
+// Last is the cursor of the last stored chunk of the run, 0 when there is none: whoever follows after it misses nothing that
+// comes.
+func (r *Run) Last(ctx context.Context) (uint64, error) {
+	last, err := r.client.conn.LastChunk(ctx, r.ID)
+	return last, busError(err)
+}
+
 // Wait follows the run from its beginning until it ends, or until nothing in it can move without a decision; then the
 // finish reason is "suspended" and Asks are the calls that wait. After a decision Wait goes on to the next of these.
 // The output covers the whole run. Calls of the client tools that the run was started with are answered meanwhile.

@@ -33,6 +33,9 @@ func statusOf(err error) (status int, body any, inside bool) {
 	if f, ok := errors.AsType[*toolFailedError](err); ok {
 		return f.status(), f, false
 	}
+	if f, ok := errors.AsType[*runFailedError](err); ok {
+		return f.Status, f.Body, false
+	}
 	e, ok := err.(*events.Error) //nolint:errorlint // one that is wrapped has a text from inside
 	if ok && e.Code.Known() {
 		shown := *e

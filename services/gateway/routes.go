@@ -47,6 +47,46 @@ func Routes() []Route {
 			Answer: agentView{}, handle: getAgent,
 		},
 		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/generate", Scope: events.MayStart, About: "start a run and wait for its output",
+			Mastra: true, Body: startBody{}, Answer: outputView{}, handle: generate,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/stream", Scope: events.MayStart, About: "start a run and stream it",
+			Mastra: true, Body: startBody{}, stream: stream,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/generate/vnext", Scope: events.MayStart, About: "start a run and wait for its output",
+			Mastra: true, Body: startBody{}, Answer: outputView{}, handle: generate,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/stream/vnext", Scope: events.MayStart, About: "start a run and stream it",
+			Mastra: true, Body: startBody{}, stream: stream,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/approve-tool-call", Scope: events.MayDecide, About: "approve a call and stream what comes of it",
+			Mastra: true, Body: decideBody{}, small: true, stream: decideStream(approve, true),
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/decline-tool-call", Scope: events.MayDecide, About: "decline a call and stream what comes of it",
+			Mastra: true, Body: decideBody{}, small: true, stream: decideStream(decline, true),
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/approve-tool-call-generate", Scope: events.MayDecide, About: "approve a call and wait for the output",
+			Mastra: true, Body: decideBody{}, small: true, Answer: outputView{}, handle: decideOutput(approve, true),
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/decline-tool-call-generate", Scope: events.MayDecide, About: "decline a call and wait for the output",
+			Mastra: true, Body: decideBody{}, small: true, Answer: outputView{}, handle: decideOutput(decline, true),
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/resume-stream", Scope: events.MayDecide, About: "give a suspended tool its data and stream what comes of it",
+			Mastra: true, Body: decideBody{}, small: true, stream: decideStream(resume, false),
+		},
+		{
+			Method: http.MethodPost, Path: "/api/agents/{agentId}/resume-generate", Scope: events.MayDecide, About: "give a suspended tool its data and wait for the output",
+			Mastra: true, Body: decideBody{}, small: true, Answer: outputView{}, handle: decideOutput(resume, false),
+		},
+		{
 			Method: http.MethodGet, Path: "/api/agents/{agentId}/suspended-runs", Scope: events.MayRead, About: "runs of an agent that wait for people",
 			Mastra: true, Query: suspendedQuery{}, Answer: client.Page{}, Shape: "runs", handle: suspendedRuns,
 		},
