@@ -99,6 +99,11 @@ interop: ## Run the tests with foreign clients (npm, the nats command line, jq, 
 	tests=$$(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' $$files | paste -s -d '|' -); \
 	$(GO) test -tags=interop -count=1 -timeout 10m -run "^($$tests)$$" $$(dirname $$files | sort -u | sed 's|^|./|')
 
+.PHONY: conformance
+conformance: export WEIR := $(abspath $(BIN))
+conformance: build ## Run the MCP conformance suite (npm)
+	$(INTEROP)/conformance/run.sh
+
 .PHONY: model
 model: ## Search the protocol with SPIN, and show that each of its rules is needed
 	jetstream/model/check.sh
