@@ -44,6 +44,7 @@ type CallReleased struct {
 	StartBy           time.Time        `json:"startBy"`             // without a claim by then the call ends as unavailable
 	Timeout           Duration         `json:"timeout,omitempty"`
 	Attempt           int              `json:"attempt,omitempty"` // attempts before this release
+	Background        *CallBackground  `json:"background,omitempty"`
 }
 
 func (d CallReleased) expiry() time.Time { return d.StartBy }

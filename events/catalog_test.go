@@ -113,7 +113,7 @@ type fieldCheck struct {
 
 var leaves = map[reflect.Type]bool{
 	reflect.TypeFor[time.Time](): true, reflect.TypeFor[json.RawMessage](): true,
-	reflect.TypeFor[Duration](): true, reflect.TypeFor[Approval](): true,
+	reflect.TypeFor[Duration](): true, reflect.TypeFor[Approval](): true, reflect.TypeFor[BackgroundTools](): true,
 }
 
 func (c *fieldCheck) compare(path, file string, schema map[string]any, data reflect.Type) {

@@ -41,6 +41,12 @@ const (
 	ChunkWarning             ChunkType = "warning"
 	ChunkChildStart          ChunkType = "child-start"
 	ChunkSuspended           ChunkType = "suspended"
+	ChunkBackgroundStarted   ChunkType = "background-task-started"
+	ChunkBackgroundRunning   ChunkType = "background-task-running"
+	ChunkBackgroundCompleted ChunkType = "background-task-completed"
+	ChunkBackgroundFailed    ChunkType = "background-task-failed"
+	ChunkBackgroundCancelled ChunkType = "background-task-cancelled"
+	ChunkBackgroundSuspended ChunkType = "background-task-suspended"
 	chunkFromAgent                     = "AGENT"
 	chunkFromUser                      = "USER"
 	approvalResumeSchemaText           = `{"type":"object","properties":{"approved":{"type":"boolean"},"reason":{"type":"string"}},"required":["approved"],"additionalProperties":false}`

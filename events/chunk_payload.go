@@ -50,7 +50,7 @@ type ToolResultPayload struct {
 	IsError          bool            `json:"isError,omitempty"`
 	Error            *ToolError      `json:"error,omitempty"`
 	Approval         *DeniedApproval `json:"approval,omitempty"`
-	Outcome          Outcome         `json:"outcome"`
+	Outcome          Outcome         `json:"outcome,omitempty"` // none while a background call goes on
 	Started          bool            `json:"started"`
 	ProviderMetadata json.RawMessage `json:"providerMetadata,omitempty"`
 }

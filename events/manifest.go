@@ -111,6 +111,9 @@ type AgentDef struct {
 
 	// Transform says what may be shown of the calls of its runs.
 	Transform *TransformPolicy `json:"transform,omitempty"`
+
+	// BackgroundTasks says which of its calls may run in the background.
+	BackgroundTasks *BackgroundTasks `json:"backgroundTasks,omitempty"`
 }
 
 // RuleAction is what a rule does with a call that it matches.

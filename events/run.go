@@ -135,6 +135,9 @@ type RunEnded struct {
 
 	// Resumes are the runs that go on in place of this one: its message was what their suspended tools waited for.
 	Resumes []string `json:"resumes,omitempty"`
+
+	// Background are background calls that went on when the run completed.
+	Background []OpenTask `json:"background,omitempty"`
 }
 
 // CancelCause names whose cancel closed a call or a run, and the end that is due.

@@ -64,6 +64,7 @@ type OpenAsk struct {
 	Late           *OutcomeDelayed `json:"late,omitempty"`
 	AskedAt        time.Time       `json:"askedAt"`
 	ExpiresAt      time.Time       `json:"expiresAt"`
+	Background     bool            `json:"background,omitempty"`
 }
 
 // Open is the ask as lists show it.
@@ -76,7 +77,7 @@ func (a CallHeld) Open() OpenAsk {
 		Reason: a.Reason, Approvers: a.Approvers, NotRequester: a.NotRequester, Signed: a.Signed, NoGrant: a.NoGrant,
 		Quorum: a.Quorum, EscalatedTo: a.EscalatedTo, Reminders: a.Reminders, Preview: a.Preview,
 		SuspendPayload: a.SuspendPayload, ResumeSchema: a.ResumeSchema,
-		AskedAt: a.AskedAt, ExpiresAt: a.ExpiresAt,
+		AskedAt: a.AskedAt, ExpiresAt: a.ExpiresAt, Background: a.Background != nil,
 	}
 }
 

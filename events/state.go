@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,6 +32,12 @@ type State struct {
 	Counters Counters    `json:"counters"`
 	Messages []Message   `json:"messages"` // what a model has seen and said, the results of the current step excepted
 	Calls    []CallState `json:"calls"`    // of the current step, in order
+
+	// Tasks are background calls of earlier steps whose results no turn has seen, whether they are there or not.
+	Tasks []CallState `json:"tasks,omitempty"`
+	// Waiting says that the model has said its last words while background calls were held: the run goes on with the result
+	// of one, or ends once none is held.
+	Waiting bool `json:"waiting,omitempty"`
 
 	// AutoResume is what the first step found out instead of speaking, when it did.
 	AutoResume *AutoResume `json:"autoResume,omitempty"`
@@ -87,27 +94,45 @@ type Counters struct {
 	Active   Duration `json:"active"`             // time that models and tools took; people's time is not counted
 }
 
-// After are the counters once these settled calls are counted too.
+// After are the counters once these calls of a step are counted too. Background calls that have no result yet count as
+// repeated only; the time that they take is nobody's.
 func (k Counters) After(calls []CallState) Counters {
 	var slowest Duration
 	for _, c := range calls {
-		if c.Finished == nil {
-			continue
+		if c.Finished != nil {
+			k.fail(c)
+			if c.Planned.Background == nil {
+				slowest = max(slowest, c.Finished.Active)
+			}
 		}
-		k.count(c)
-		slowest = max(slowest, c.Finished.Active)
+		if c.Finished != nil || c.Planned.Background != nil {
+			k.repeat(c)
+		}
 	}
 	k.Active += slowest
 	return k
 }
 
-func (k *Counters) count(c CallState) {
+// joined are the counters once the results of background calls of earlier steps are counted too.
+func (k Counters) joined(tasks []CallState) Counters {
+	for _, c := range tasks {
+		if c.Finished != nil {
+			k.fail(c)
+		}
+	}
+	return k
+}
+
+func (k *Counters) fail(c CallState) {
 	switch c.Finished.Outcome {
 	case OutcomeError, OutcomeInvalid, OutcomeUnknown, OutcomeUnavailable:
 		k.Failures++
 	default:
 		k.Failures = 0
 	}
+}
+
+func (k *Counters) repeat(c CallState) {
 	call := Digest([]byte(c.Planned.ToolName + "\x00" + c.Planned.Args))
 	if call == k.LastCall {
 		k.Repeats++
@@ -123,7 +148,7 @@ const (
 	callsPerStep = 64
 )
 
-// CallState is a call of the current step.
+// CallState is a call of the current step, or a background call of an earlier one.
 type CallState struct {
 	C           string        `json:"c"` // "<step>-<i>"
 	State       string        `json:"state"`
@@ -229,11 +254,12 @@ func (s *State) applyStep(e Event) error {
 
 // ApplyStep is [State.Apply] for who has just stored a step and knows what it says.
 func (s *State) ApplyStep(d StepFinished, e Event) error {
-	if d.Step != s.Step+1 || !s.Settled() {
+	if d.Step != s.Step+1 || !s.settledBut(d.Background) {
 		return fmt.Errorf("%w: step %d after step %d of run %s", ErrOutOfOrder, d.Step, s.Step, s.RunID)
 	}
-	s.settle()
+	s.settle(d.Background)
 	s.Step, s.MainSeq, s.Final = d.Step, e.Seq, d.Final
+	s.Waiting = len(d.Calls) == 0 && d.AutoResume == nil
 	s.Counters.Usage = s.Counters.Usage.Add(d.Usage)
 	s.Counters.Active += d.Active
 	if d.AutoResume != nil {
@@ -253,24 +279,71 @@ func (s *State) ApplyStep(d StepFinished, e Event) error {
 	return nil
 }
 
-// settle moves the results of the current step into the conversation, in call order.
-func (s *State) settle() {
-	s.Messages = s.Transcript()
-	s.Counters = s.Counters.After(s.Calls)
-	s.Calls = []CallState{}
+// settle moves the results of the current step into the conversation, in call order, and those of background calls of
+// earlier steps into the places of what stood there for them. Open are background calls whose results the turn that follows
+// has not seen: they stay tasks, whatever has become of them since.
+func (s *State) settle(open []OpenTask) {
+	unseen := func(c CallState) bool { return isOpen(open, c) }
+	seen := s.seen(unseen)
+	s.Messages = seen.transcript()
+	s.Counters = seen.counted()
+	var tasks []CallState
+	for _, c := range slices.Concat(s.Tasks, s.Calls) {
+		if unseen(c) {
+			tasks = append(tasks, c)
+		}
+	}
+	s.Tasks, s.Calls = tasks, []CallState{}
 }
+
+// seen is the state as a turn has seen it that did not know the results of these calls.
+func (s *State) seen(unseen func(CallState) bool) *State {
+	forget := func(calls []CallState) []CallState {
+		calls = slices.Clone(calls)
+		for i, c := range calls {
+			if unseen(c) {
+				calls[i].State, calls[i].Finished, calls[i].FinishedID, calls[i].FinishedSeq = CallPending, nil, "", 0
+			}
+		}
+		return calls
+	}
+	st := *s
+	st.Calls, st.Tasks = forget(s.Calls), forget(s.Tasks)
+	return &st
+}
+
+func isOpen(open []OpenTask, c CallState) bool {
+	return slices.ContainsFunc(open, func(t OpenTask) bool { return t.C == c.C })
+}
+
+// settledBut reports whether a turn may follow that has not seen the results of these background calls, and those of all
+// others.
+func (s *State) settledBut(open []OpenTask) bool {
+	lacks := func(c CallState) bool { return c.Finished == nil && !(c.Planned.Background != nil && isOpen(open, c)) }
+	return !slices.ContainsFunc(s.Calls, lacks) && !slices.ContainsFunc(s.Tasks, lacks)
+}
+
+// counted are the counters once the results that are there are counted too.
+func (s *State) counted() Counters { return s.Counters.After(s.Calls).joined(s.Tasks) }
+
+// Counted are the counters once the results that the next turn sees are counted too.
+func (s *State) Counted() Counters { return s.counted() }
 
 func (s *State) results() Message {
 	m := Message{Role: RoleTool}
 	for _, c := range s.Calls {
+		if c.Finished == nil {
+			m.Parts = append(m.Parts, placeholderPart(c))
+			continue
+		}
 		m.Parts = append(m.Parts, ResultPart(c))
 	}
 	return m
 }
 
 func (s *State) applyResult(e Event) error {
-	for i := range s.Calls {
-		c := &s.Calls[i]
+	for i := range len(s.Calls) + len(s.Tasks) {
+		c := s.call(i)
 		if c.C != e.Place.Call || c.State == CallSettled {
 			continue
 		}
@@ -286,28 +359,90 @@ func (s *State) applyResult(e Event) error {
 	return nil
 }
 
+// call is the i-th of the calls of the current step and of the tasks, in this order.
+func (s *State) call(i int) *CallState {
+	if i < len(s.Calls) {
+		return &s.Calls[i]
+	}
+	return &s.Tasks[i-len(s.Calls)]
+}
+
 // Grown is what grows in a state, and may be stored apart from it.
 type Grown struct {
 	Messages []Message   `json:"messages"`
 	Calls    []CallState `json:"calls"`
+	Tasks    []CallState `json:"tasks,omitempty"`
 }
 
 // Split takes out what grows. What is left says only how the calls stand.
 func (s *State) Split() (rest State, grown Grown) {
-	rest, grown = *s, Grown{s.Messages, s.Calls}
-	rest.Messages, rest.Calls = []Message{}, make([]CallState, len(s.Calls))
-	for i, c := range s.Calls {
-		rest.Calls[i] = CallState{C: c.C, State: c.State, Planned: CallPlanned{ToolCallID: c.Planned.ToolCallID, ToolName: c.Planned.ToolName}}
+	rest, grown = *s, Grown{s.Messages, s.Calls, s.Tasks}
+	rest.Messages, rest.Calls, rest.Tasks = []Message{}, brief(s.Calls), nil
+	if len(s.Tasks) > 0 {
+		rest.Tasks = brief(s.Tasks)
 	}
 	return rest, grown
 }
 
-// Join puts back what [State.Split] has taken out.
-func (s *State) Join(g Grown) { s.Messages, s.Calls = g.Messages, g.Calls }
+// brief says only how calls stand.
+func brief(calls []CallState) []CallState {
+	short := make([]CallState, len(calls))
+	for i, c := range calls {
+		short[i] = CallState{C: c.C, State: c.State, Planned: CallPlanned{
+			ToolCallID: c.Planned.ToolCallID, ToolName: c.Planned.ToolName, Background: c.Planned.Background,
+		}}
+	}
+	return short
+}
 
-// Settled reports whether every call of the current step has its result.
+// Join puts back what [State.Split] has taken out.
+func (s *State) Join(g Grown) { s.Messages, s.Calls, s.Tasks = g.Messages, g.Calls, g.Tasks }
+
+// Settled reports whether every call of the current step that the next turn waits for has its result.
 func (s *State) Settled() bool {
-	return !slices.ContainsFunc(s.Calls, func(c CallState) bool { return c.State != CallSettled })
+	return !slices.ContainsFunc(s.Calls, func(c CallState) bool { return c.State != CallSettled && !c.Deferred() })
+}
+
+// Deferred reports whether no turn waits for the result of the call.
+func (c CallState) Deferred() bool {
+	return c.Planned.Background != nil && c.Planned.Background.Disposition == Deferred
+}
+
+// Task finds a background call that the state knows of; nil when there is none of this token.
+func (s *State) Task(c string) *CallState {
+	for i := range len(s.Calls) + len(s.Tasks) {
+		if call := s.call(i); call.C == c && call.Planned.Background != nil {
+			return call
+		}
+	}
+	return nil
+}
+
+// OpenTasks are the background calls that have no result yet, in order.
+func (s *State) OpenTasks() []OpenTask {
+	var open []OpenTask
+	for _, c := range slices.Concat(s.Tasks, s.Calls) {
+		if c.State != CallSettled && c.Planned.Background != nil {
+			open = append(open, OpenTask{C: c.C, ToolName: c.Planned.ToolName})
+		}
+	}
+	return open
+}
+
+// Joining is the highest sequence among results of background calls of earlier steps that the next turn is the first to see;
+// 0 when there is none.
+func (s *State) Joining() uint64 {
+	var last uint64
+	for _, c := range s.Tasks {
+		last = max(last, c.FinishedSeq)
+	}
+	return last
+}
+
+// Undriven reports whether the current step waits for no result that would bring the next turn: whoever has stored it goes on
+// at once, or whoever finds it later.
+func (s *State) Undriven() bool {
+	return s.Turns() > 0 && s.LastResult() == 0 && s.Settled()
 }
 
 // Turns are the model turns of the conversation so far: steps without the one that only looked for answers.
@@ -321,30 +456,44 @@ func (s *State) Turns() int {
 // OneTool reports whether the run is of one tool, without an agent: its plan is fixed, one call and the end.
 func (s *State) OneTool() bool { return s.Options.ToolID != "" }
 
-// Open are the tokens of the calls of the current step that have no result yet.
+// Open are the tokens of the calls that have no result yet: of the current step, and background calls of earlier ones.
 func (s *State) Open() []string {
 	var open []string
-	for _, c := range s.Calls {
-		if c.State != CallSettled {
+	for i := range len(s.Calls) + len(s.Tasks) {
+		if c := s.call(i); c.State != CallSettled {
 			open = append(open, c.C)
 		}
 	}
 	return open
 }
 
-// LastResult is the highest sequence among the results of the current step; its delivery is the one that goes on.
+// Awaited are the tokens of the calls that the current step waits for.
+func (s *State) Awaited() []string {
+	var open []string
+	for _, c := range s.Calls {
+		if c.State != CallSettled && !c.Deferred() {
+			open = append(open, c.C)
+		}
+	}
+	return open
+}
+
+// LastResult is the highest sequence among the results that the current step waits for; its delivery is the one that goes on.
 func (s *State) LastResult() uint64 {
 	var last uint64
 	for _, c := range s.Calls {
-		last = max(last, c.FinishedSeq)
+		if !c.Deferred() {
+			last = max(last, c.FinishedSeq)
+		}
 	}
 	return last
 }
 
-// CancelDue is the cause that a result of the current step names for this run or one above it: the run is being ended,
+// CancelDue is the cause that a result of the current step, or of a background call, names for this run or one above it: the run is being ended,
 // because somebody cancelled it or an ask expired that fails it, and takes no further turn. Nil when there is none.
 func (s *State) CancelDue() *CancelCause {
-	for _, c := range s.Calls {
+	for i := range len(s.Calls) + len(s.Tasks) {
+		c := s.call(i)
 		if c.Finished == nil || c.Finished.Cancel == nil {
 			continue
 		}
@@ -362,22 +511,77 @@ func isBelow(run, ancestor string) bool {
 
 // Transcript is what the next model turn sees: the conversation and, as one group in call order, the results of the
 // current step. It must be settled. A call whose result names the arguments that people have looked at, or edited, is
-// shown with these.
-func (s *State) Transcript() []Message {
-	if len(s.Calls) == 0 {
-		return s.Messages
-	}
-	said := slices.Clone(s.Messages)
-	asked := &said[len(said)-1] // the turn that made the calls
-	asked.Parts = slices.Clone(asked.Parts)
-	for i, p := range asked.Parts {
+// shown with these. In the place of a result of a background call that is not there yet, the conversation says that it was
+// started; the result of one that is takes that place.
+func (s *State) Transcript() []Message { return s.transcript() }
+
+func (s *State) transcript() []Message {
+	said, joined := s.Messages, 0
+	if len(s.Calls) > 0 {
+		said = slices.Clone(said)
 		for _, c := range s.Calls {
-			if p.Type == PartToolCall && p.ToolCallID == c.Planned.ToolCallID && len(c.Finished.Args) > 0 {
-				asked.Parts[i].Args = string(c.Finished.Args)
+			if c.Finished != nil {
+				showArgs(said, c)
+			}
+		}
+		said = append(said, s.results())
+	}
+	for _, c := range s.Tasks {
+		if c.Finished == nil {
+			continue
+		}
+		if joined++; joined == 1 && len(s.Calls) == 0 {
+			said = slices.Clone(said)
+		}
+		showArgs(said, c)
+		putPart(said, ResultPart(c))
+	}
+	if s.Waiting && joined > 0 { // the model has spoken last
+		said = append(said, TextMessage(RoleUser, joinedText(s.Tasks)))
+	}
+	return said
+}
+
+// joinedText tells a model that has said its last words why it is asked again.
+func joinedText(tasks []CallState) string {
+	var b strings.Builder
+	for _, c := range tasks {
+		if c.Finished != nil {
+			fmt.Fprintf(&b, "The background task %s of %s has ended. ", c.Planned.ToolCallID, c.Planned.ToolName)
+		}
+	}
+	b.WriteString("Its result now stands where the task was started.")
+	return b.String()
+}
+
+// showArgs puts the arguments that a result names into the call, of which a message of the list must be the one that made it.
+// The list is the caller's own; its messages may not be.
+func showArgs(list []Message, c CallState) {
+	if len(c.Finished.Args) == 0 {
+		return
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		for k, p := range list[i].Parts {
+			if p.Type == PartToolCall && p.ToolCallID == c.Planned.ToolCallID {
+				list[i].Parts = slices.Clone(list[i].Parts)
+				list[i].Parts[k].Args = string(c.Finished.Args)
+				return
 			}
 		}
 	}
-	return append(said, s.results())
+}
+
+// putPart puts a result into the place of what stands for it.
+func putPart(list []Message, result Part) {
+	for i := len(list) - 1; i >= 0; i-- {
+		for k, p := range list[i].Parts {
+			if p.Type == PartToolResult && p.ToolCallID == result.ToolCallID {
+				list[i].Parts = slices.Clone(list[i].Parts)
+				list[i].Parts[k] = result
+				return
+			}
+		}
+	}
 }
 
 // Clone is a copy that may be changed without changing the original.
@@ -385,6 +589,7 @@ func (s *State) Clone() *State {
 	c := *s
 	c.Messages = slices.Clone(s.Messages)
 	c.Calls = slices.Clone(s.Calls)
+	c.Tasks = slices.Clone(s.Tasks)
 	return &c
 }
 
@@ -407,7 +612,8 @@ func (s *State) Size() int {
 			size += 256 + len(a.ResumeData)
 		}
 	}
-	for _, c := range s.Calls {
+	for i := range len(s.Calls) + len(s.Tasks) {
+		c := s.call(i)
 		size += 512 + len(c.Planned.Args)
 		if c.Finished != nil {
 			size += len(c.Finished.Result)

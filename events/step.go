@@ -18,6 +18,8 @@ type StepFinished struct {
 	Final string `json:"final,omitempty"`
 	// AutoResume marks a turn that is none of the conversation: it has no calls and its message is empty.
 	AutoResume *AutoResume `json:"autoResume,omitempty"`
+	// Background are background calls of earlier steps whose results this turn has not seen.
+	Background []OpenTask `json:"background,omitempty"`
 }
 
 // AutoResume is what a model found when it was asked whether the message of a run answers what suspended tools of the same
@@ -43,4 +45,6 @@ type CallPlanned struct {
 	Args           string `json:"args"` // the model's text as it came
 	ProviderCallID string `json:"providerCallId,omitempty"`
 	Truncated      bool   `json:"truncated,omitempty"` // the turn was cut inside the arguments: never runs
+
+	Background *CallBackground `json:"background,omitempty"` // it runs in the background
 }

@@ -176,6 +176,7 @@ type listedValue struct {
 	events.Snapshot
 	Messages unread            `json:"messages"`
 	Calls    unread            `json:"calls"`
+	Tasks    unread            `json:"tasks"`
 	Asks     []json.RawMessage `json:"asks"`
 }
 

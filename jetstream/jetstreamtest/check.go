@@ -185,6 +185,7 @@ func (l *history) checkMain(run string) {
 	step, cancelled := 0, false
 	tool := "" // of a run of one tool
 	var planned []events.CallPlanned
+	tasks := map[string]bool{} // open background calls of earlier steps, by toolCallId
 	for _, f := range l.main[run] {
 		if !events.MayFollow(prev, f.Place.Kind) {
 			l.fail("I4", "run %s: %s follows %q", run, f.Place.Kind, prev)
@@ -203,7 +204,7 @@ func (l *history) checkMain(run string) {
 			if f.Place.N != step+1 || d.Step != f.Place.N {
 				l.fail("I7", "run %s: step %d after step %d", run, f.Place.N, step)
 			}
-			l.settledBefore(run, step, planned, f)
+			l.settledBefore(run, step, planned, f, tasks, d.Background)
 			if cancelled = cancelled || l.anyCancelled(run, step, planned); cancelled {
 				l.fail("S9", "run %s takes step %d after a cancel closed a call", run, f.Place.N)
 			}
@@ -211,29 +212,80 @@ func (l *history) checkMain(run string) {
 		case events.KindEnd:
 			d := data[events.RunEnded](l, f)
 			l.report["run:"+string(d.Outcome)]++
-			l.settledBefore(run, step, planned, f)
+			l.settledBefore(run, step, planned, f, tasks, d.Background)
+			if d.Outcome != events.RunCompleted && len(d.Background) > 0 {
+				l.fail("B16", "run %s ended as %s and leaves background calls open", run, d.Outcome)
+			}
 			if d.Outcome == events.RunCompleted && l.anyCancelled(run, step, planned) {
 				l.fail("S9", "run %s completed after a cancel closed a call", run)
 			}
-			l.nothingAfter(run, f)
+			l.releasedBefore(run, f, d.Background)
+			l.nothingAfter(run, f, d.Background)
 		default:
 		}
 	}
 }
 
-// settledBefore demands one result for every call of a step before the fact that follows it.
-func (l *history) settledBefore(run string, step int, planned []events.CallPlanned, next events.Event) {
-	for i := range planned {
+// settledBefore demands one result for every call of a step, and every background call of those before, before the fact that
+// follows, unless that one says that it has not seen the result of this background call.
+func (l *history) settledBefore(run string, step int, planned []events.CallPlanned, next events.Event, tasks map[string]bool, open []events.OpenTask) {
+	unseen := map[string]bool{}
+	for _, t := range open {
+		call, err := events.CallOf(run, t.C)
+		if err != nil {
+			l.fail("I7", "%s: %v", next.Place.Subject(), err)
+		}
+		unseen[call.String()] = true
+	}
+	background := maps.Clone(tasks)
+	for i, c := range planned {
 		id := events.CallID{Run: run, Step: step, Index: i + 1}.String()
+		background[id] = c.Background != nil
+	}
+	for id, is := range background {
+		if unseen[id] && is {
+			l.report["task:unseen"]++
+			tasks[id] = true
+			continue
+		}
+		delete(tasks, id)
+		if is {
+			l.report["task:seen"]++
+		}
 		if r, ok := l.result(id); !ok || r.Seq > next.Seq {
 			l.fail("I4", "call %s has no result before %s (seq %d)", id, next.Place.Subject(), next.Seq)
+		}
+	}
+	for id := range unseen {
+		if !tasks[id] {
+			l.fail("B16", "%s has not seen %s, which is no open background call", next.Place.Subject(), id)
+		}
+	}
+}
+
+// releasedBefore demands of background calls that outlast their run that they were released, or over, when it ended: a call that
+// is held for the first time holds its run.
+func (l *history) releasedBefore(run string, end events.Event, open []events.OpenTask) {
+	for _, t := range open {
+		call, err := events.CallOf(run, t.C)
+		if err != nil {
+			continue
+		}
+		l.report["task:outlasts"]++
+		if !slices.ContainsFunc(l.calls[call.String()], func(f events.Event) bool {
+			return f.Seq < end.Seq && (f.Place.Kind == events.KindGo || f.Place.Kind == events.KindResult)
+		}) {
+			l.fail("B16", "run %s completed before its background call %s was released", run, call)
 		}
 	}
 }
 
 func (l *history) anyCancelled(run string, step int, planned []events.CallPlanned) bool {
-	for i := range planned {
+	for i, c := range planned {
 		id := events.CallID{Run: run, Step: step, Index: i + 1}.String()
+		if c.Background != nil { // a turn may be under way when a cancel closes it
+			continue
+		}
 		if r, ok := l.result(id); ok {
 			d := data[events.CallFinished](l, r)
 			if d.Outcome == events.OutcomeCancelled && d.Cancel != nil && d.Cancel.RunID == run {
@@ -253,15 +305,16 @@ func (l *history) result(id string) (events.Event, bool) {
 	return events.Event{}, false
 }
 
-// nothingAfter demands that no fact of any chain of the run is stored after its end.
-func (l *history) nothingAfter(run string, end events.Event) {
+// nothingAfter demands that no fact of any chain of the run is stored after its end, but for background calls that outlast it.
+func (l *history) nothingAfter(run string, end events.Event, open []events.OpenTask) {
 	for _, f := range l.main[run] {
 		if f.Seq > end.Seq {
 			l.fail("S1", "run %s: %s is stored after the end", run, f.Place.Kind)
 		}
 	}
 	for id, chain := range l.calls {
-		if call, err := events.ParseCallID(id); err != nil || call.Run != run {
+		call, err := events.ParseCallID(id)
+		if err != nil || call.Run != run || slices.ContainsFunc(open, func(t events.OpenTask) bool { return t.C == call.Token() }) {
 			continue
 		}
 		if last := chain[len(chain)-1]; last.Seq > end.Seq {
@@ -542,9 +595,7 @@ func checkSettled(ctx context.Context, conn *jetstream.Conn, facts []events.Even
 	open := map[string]bool{} // toolCallIds of open asks
 	for _, run := range slices.Sorted(maps.Keys(l.main)) {
 		chain := l.main[run]
-		if chain[len(chain)-1].Place.Kind == events.KindEnd {
-			continue
-		}
+		over := chain[len(chain)-1].Place.Kind == events.KindEnd
 		held := 0
 		for id, calls := range l.calls {
 			call, err := events.ParseCallID(id)
@@ -563,7 +614,7 @@ func checkSettled(ctx context.Context, conn *jetstream.Conn, facts []events.Even
 				l.fail("I12", "call %s stands still at %s since %s", id, last.Place.Kind, last.Stored.Format(time.RFC3339Nano))
 			}
 		}
-		if held == 0 {
+		if held == 0 && !over {
 			l.fail("I12", "run %s stands still at %s", run, chain[len(chain)-1].Place.Subject())
 		}
 	}

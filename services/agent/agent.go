@@ -49,6 +49,10 @@ type Agent struct {
 
 	// Transform says what may be shown of the calls of its runs, whatever their tools say. Default: what the tools say.
 	Transform *events.TransformPolicy
+
+	// BackgroundTasks says which of its calls may run in the background, beside what its tools say themselves. Default: what
+	// the tools say.
+	BackgroundTasks *events.BackgroundTasks
 }
 
 // Def is the agent as data, as the registry holds it. An agent that is defined wrongly gives an error with the code
@@ -59,7 +63,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		Tools: a.toolIDs(), Agents: a.agentIDs(), Workflows: maps.Clone(a.Workflows), ToolChoice: a.ToolChoice,
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
-		Transform: a.Transform,
+		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks,
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)
@@ -69,7 +73,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		limits := a.Limits
 		d.Limits = &limits
 	}
-	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check())
+	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check(), a.backgroundIssues())
 	if _, err := SafeNames(a.Keys()); err != nil {
 		if len(issues) == 0 {
 			return d, err
@@ -198,6 +202,21 @@ func (a *Agent) choiceIssues() []events.Issue {
 	case !named && !slices.Contains([]string{"", "auto", "none", "required"}, a.ToolChoice):
 		message := fmt.Sprintf("want auto, none, required or tool:<key>, not %q", a.ToolChoice)
 		list = append(list, events.Issue{Field: "toolChoice", Message: message})
+	}
+	return list
+}
+
+// backgroundIssues lists what is wrong with its background tasks.
+func (a *Agent) backgroundIssues() []events.Issue {
+	list := a.BackgroundTasks.Check()
+	if a.BackgroundTasks == nil {
+		return list
+	}
+	keys := a.Keys()
+	for key := range a.BackgroundTasks.Tools.By {
+		if !slices.Contains(keys, key) {
+			list = append(list, events.Issue{Field: "backgroundTasks.tools", Message: fmt.Sprintf("no tool has the key %q", key)})
+		}
 	}
 	return list
 }

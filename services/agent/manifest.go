@@ -46,13 +46,8 @@ func manifestIssues(m events.Manifest) []events.Issue {
 	if m.MaxAttempts < 0 {
 		add("maxAttempts", "must not be negative")
 	}
-	for field, raw := range map[string]json.RawMessage{
-		"background": m.Background,
-	} {
-		if !absent(raw) {
-			// Ignoring it would wait where nothing should.
-			add(field, "is not supported by this release")
-		}
+	if _, err := events.ParseBackground(m.Background); err != nil {
+		add("background", "%v", err)
 	}
 	if _, err := events.ParseObservers(m.Hooks); err != nil {
 		add("hooks", "%v", err)

@@ -56,6 +56,8 @@ type ToolOptions struct {
 	ToModelOutput *OutputMap // what a model is told in place of results: MapOutput or MapOutputJQ; default the result
 	Transform     *Transform // what may be shown of calls to who watches and who reads; default everything
 
+	Background *events.Background // how its calls run beside the conversation; default: the conversation waits for them
+
 	OnInputStart     Observer // told that a model begins to write the arguments of a call
 	OnInputDelta     Observer // told of each piece of their text
 	OnInputAvailable Observer // told of arguments that are complete and valid, once for each call
@@ -162,6 +164,9 @@ func (o *ToolOptions) manifest(id, description string) (events.Manifest, []event
 	}
 	if o.ToModelOutput != nil {
 		m.ToModelOutput, _ = events.Marshal(o.ToModelOutput.form)
+	}
+	if o.Background != nil {
+		m.Background, _ = events.Marshal(o.Background) // texts and numbers always encode
 	}
 	var issues []events.Issue
 	if o.Transform != nil {

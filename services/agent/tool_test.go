@@ -147,17 +147,26 @@ func TestB2_7InvalidArgumentsDoNotStart(t *testing.T) {
 	}
 }
 
-// What no service of this release applies is refused.
-func TestManifestsOfLaterReleasesAreRefused(t *testing.T) {
+// TestB16_1_BackgroundOfTools: what a tool says of the background stands in its manifest, and what nobody can honour is refused.
+func TestB16_1_BackgroundOfTools(t *testing.T) {
 	t.Parallel()
-	form := json.RawMessage(`{"display":{}}`)
-	for field, set := range map[string]func(*events.Manifest){
-		"background": func(m *events.Manifest) { m.Background = form },
+	tool := NewTool("a", "d", func(context.Context, *Call, struct{}) (any, error) { return nil, nil }, &ToolOptions{
+		Background: &events.Background{Enabled: true, MaxRetries: 2, RetryableErrors: []string{"busy"}, TimeoutMs: 1500},
+	})
+	if got := string(tool.Manifest().Background); got != `{"enabled":true,"timeoutMs":1500,"maxRetries":2,"retryableErrors":["busy"]}` || Check(tool) != nil {
+		t.Errorf("the manifest has %s, %v", got, Check(tool))
+	}
+	for raw, want := range map[string]string{
+		`{"enabled":true,"defaultDisposition":"later"}`: "want deferred or foreground",
+		`{"enabled":true,"timeoutMs":-1}`:               "must not be negative",
+		`{"enabled":true,"maxRetries":2}`:               "name the errors",
+		`{"enabled":true,"maxRetries":99}`:              "must not be over",
+		`{"onStart":true}`:                              "want {",
 	} {
 		m := Complete(events.Manifest{ID: "a", Description: "d"})
-		set(&m)
-		if err := Check(foreign{manifest: m}); err == nil || !strings.Contains(err.Error(), field+": is not supported") {
-			t.Errorf("got %v, want %s refused", err, field)
+		m.Background = json.RawMessage(raw)
+		if err := Check(foreign{manifest: m}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", raw, err, want)
 		}
 	}
 }

@@ -20,38 +20,45 @@ func (s *Service) onStep(ctx context.Context, d jetstream.Delivery) error {
 	if err != nil {
 		return jetstream.Final(err)
 	}
+	var open map[string]string // nil: all
 	if d.Attempt > 1 {
-		if open, err := s.stepOpen(ctx, d.Event); err != nil || !open {
+		if open, err = s.openOf(ctx, d.Event); err != nil || !opens(open, step) {
 			return err
 		}
 	}
-	return s.openCalls(ctx, d.Event, step, d.Attempt == 1)
+	return s.openCalls(ctx, d.Event, step, open)
 }
 
-// stepOpen reports whether a step is still the run's last, or a carry in which its calls are open is. Whoever begins
-// call chains late asks this first: a chain that has aged out is empty too, and would take a first fact again.
-func (s *Service) stepOpen(ctx context.Context, step events.Event) (bool, error) {
+// openOf are the calls of a step that are still open at the run's last fact: a step that is the last, a later one or a carry
+// that names them. Whoever begins call chains late asks this first: a chain that has aged out is empty too, and would take a
+// first fact again.
+func (s *Service) openOf(ctx context.Context, step events.Event) (map[string]string, error) {
 	head, err := s.conn.Last(ctx, step.Place.Chain())
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
-		return false, nil
+		return nil, nil
 	case err != nil:
-		return false, fmt.Errorf("read head of %s: %w", step.Place.Run, err)
+		return nil, fmt.Errorf("read head of %s: %w", step.Place.Run, err)
 	case head.Seq < step.Seq:
-		return false, fmt.Errorf("the leader does not show step %d of %s yet", step.Place.N, step.Place.Run)
-	case head.Place.Kind != events.KindCarry:
-		return head.Seq == step.Seq, nil
+		return nil, fmt.Errorf("the leader does not show step %d of %s yet", step.Place.N, step.Place.Run)
 	}
-	carried, err := events.Data[events.RunCarried](head)
-	if err != nil {
-		return false, jetstream.Final(err)
+	return callsAt(head)
+}
+
+// opens reports whether a call of a step is among those that are open.
+func opens(open map[string]string, step events.StepFinished) bool {
+	for i := range step.Calls {
+		if _, ok := open[events.CallID{Step: step.Step, Index: i + 1}.Token()]; ok {
+			return true
+		}
 	}
-	return carried.Step == step.Place.N && !carried.State.Settled(), nil
+	return false
 }
 
 // openCalls judges the calls of a step and appends what follows. Calls that do not wait start at once; those that do
-// are asked about together, the snapshot first. Observers are told when the step is seen first, so at most once.
-func (s *Service) openCalls(ctx context.Context, step events.Event, data events.StepFinished, first bool) error {
+// are asked about together, the snapshot first. Observers are told when the step is seen first, so at most once. Open are
+// the calls that may still be begun; nil says that the step is seen first.
+func (s *Service) openCalls(ctx context.Context, step events.Event, data events.StepFinished, open map[string]string) error {
 	r, err := s.run(ctx, step.Place.Run)
 	if err != nil {
 		return err
@@ -66,17 +73,22 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 		return err
 	}
 	said := r.said(data)
-	questions := make([]question, len(data.Calls))
+	questions := make([]question, 0, len(data.Calls))
 	for i, planned := range data.Calls {
-		questions[i] = s.question(r, rules, events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}, planned)
-		questions[i].said = said
+		call := events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}
+		if _, ok := open[call.Token()]; open != nil && !ok {
+			continue // of the background, and over
+		}
+		q := s.question(r, rules, call, planned)
+		q.said = said
+		questions = append(questions, q)
 	}
 	readyAll(ctx, questions)
 	var held []holding
 	for _, q := range questions {
 		call := q.call
 		v := s.rule(ctx, q)
-		if first && v.input != nil {
+		if open == nil && v.input != nil {
 			s.observe(ctx, r, q, v.input)
 		}
 		if v.held != nil {
@@ -109,6 +121,7 @@ func (s *Service) remember(r *run, step events.Event) error {
 }
 
 func (s *Service) question(r *run, rules *judge.Rules, call events.CallID, planned events.CallPlanned) question {
+	planned.Background = planned.Background.Within(r.background(planned.ToolName))
 	return question{
 		ns: s.ns, call: call, planned: planned, run: r, rules: rules, judge: rule.NewEvaluator(s.exprs),
 		expires: s.cfg.Expires, now: time.Now().UTC(), hooks: s,
@@ -343,6 +356,9 @@ func (s *Service) showAsk(ctx context.Context, r *run, fact events.Event) (*even
 	if err := s.setTimers(ctx, ask, time.Time{}); err != nil {
 		return nil, err
 	}
+	if ask.Background != nil {
+		s.chunk(ctx, events.BackgroundSuspendedChunk(ask, fact.ID, fact.Stored.UTC()))
+	}
 	c := events.AskChunk(ask, fact.ID)
 	s.chunk(ctx, c)
 	if ask.RootRunID != ask.RunID {
@@ -352,18 +368,19 @@ func (s *Service) showAsk(ctx context.Context, r *run, fact events.Event) (*even
 	return &ask, nil
 }
 
-// tellSuspended publishes suspended when every unfinished call of the step is held, so that readers may stop waiting.
+// tellSuspended publishes suspended when every unfinished call that the run waits for is held, so that readers may stop waiting.
 func (s *Service) tellSuspended(ctx context.Context, ask events.CallHeld) error {
 	st, err := s.current(ctx, ask.RunID)
 	if err != nil {
 		return ignoreMissing(err)
 	}
+	waits := st.Awaited()
+	if len(waits) == 0 && st.Waiting {
+		waits = st.Open()
+	}
 	var held []string
-	for _, c := range st.Calls {
-		if c.State == events.CallSettled {
-			continue
-		}
-		call, err := events.CallOf(ask.RunID, c.C)
+	for _, c := range waits {
+		call, err := events.CallOf(ask.RunID, c)
 		if err != nil {
 			return jetstream.Final(err)
 		}

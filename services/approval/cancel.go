@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
@@ -141,18 +142,25 @@ func callsAt(head events.Event) (map[string]string, error) {
 		for i, c := range d.Calls {
 			calls[events.CallID{Step: d.Step, Index: i + 1}.Token()] = c.ToolName
 		}
+		addTasks(calls, d.Background)
 	case head.Place.Kind == events.KindCarry:
 		d, err := events.Data[events.RunCarried](head)
 		if err != nil {
 			return nil, jetstream.Final(err)
 		}
-		for _, c := range d.State.Calls {
+		for _, c := range slices.Concat(d.State.Calls, d.State.Tasks) {
 			if c.State != events.CallSettled {
 				calls[c.C] = c.Planned.ToolName
 			}
 		}
 	}
 	return calls, nil
+}
+
+func addTasks(calls map[string]string, open []events.OpenTask) {
+	for _, t := range open {
+		calls[t.C] = t.ToolName
+	}
 }
 
 // closeCall appends a call's cancelled result. When it loses it reads on: a call that has just ended keeps its result.
@@ -203,7 +211,7 @@ func (s *Service) cancelCall(ctx context.Context, d jetstream.Delivery, in event
 		}
 		return err
 	}
-	for _, c := range st.Calls {
+	for _, c := range slices.Concat(st.Calls, st.Tasks) {
 		again := d.Attempt > 1 && c.Finished != nil && c.Finished.Cancel != nil && c.Finished.Cancel.By == in.Principal
 		if c.C != call.Token() || c.State == events.CallSettled && !again {
 			continue

@@ -55,6 +55,9 @@ func (s *Service) askAgain(ctx context.Context, r *run, suspend events.Event) er
 	}
 	s.keep(ctx, r, ask, q.call)
 	q.restrictAgain(ctx, ask, f) // what must be approved by some is resumed by them
+	if err := s.boundAfterEnd(ctx, ask); err != nil {
+		return err
+	}
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: suspend}})
 }
 
@@ -73,6 +76,9 @@ func (s *Service) askInDoubt(ctx context.Context, r *run, claim events.Event) er
 	inDoubt(ask, &events.ClaimBrief{By: d.Worker, At: claim.Stored.UTC(), Attempt: d.Attempt})
 	s.keep(ctx, r, ask, q.call)
 	q.restrictAgain(ctx, ask, f)
+	if err := s.boundAfterEnd(ctx, ask); err != nil {
+		return err
+	}
 	return s.hold(ctx, r, []holding{{ask: *ask, prev: claim}})
 }
 
@@ -112,7 +118,7 @@ func (s *Service) releasedAs(ctx context.Context, r *run, call events.CallID) (q
 	if err != nil {
 		return question{}, frozen{}, err
 	}
-	q := s.question(r, rules, call, events.CallPlanned{ToolCallID: call.String(), ToolName: rel.ToolName})
+	q := s.question(r, rules, call, events.CallPlanned{ToolCallID: call.String(), ToolName: rel.ToolName, Background: rel.Background})
 	q.round, q.attempt = rel.Round+1, rel.Attempt
 	args := json.RawMessage(rel.Args)
 	fp := events.Frozen{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
@@ -36,7 +37,14 @@ func (s *Service) closeRest(ctx context.Context, r *run) error {
 	if err != nil {
 		return fmt.Errorf("read snapshot of %s: %w", r.start.RunID, err)
 	}
+	open, err := s.outlasting(ctx, snap.Asks)
+	if err != nil {
+		return err
+	}
 	for _, a := range snap.Asks {
+		if slices.ContainsFunc(open, same(a)) {
+			continue
+		}
 		if err := s.cancelTimers(ctx, a); err != nil {
 			return err
 		}

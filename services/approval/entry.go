@@ -44,13 +44,20 @@ func (s *Service) enter(ctx context.Context, r *run, asks []events.CallHeld) err
 	}
 	return s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
 		snap := &events.Snapshot{State: *st, SuspendedAt: time.Now().UTC()}
-		if old != nil && old.Step > st.Step {
-			return old // a late writer takes nothing back
-		}
-		if old != nil && old.Step == st.Step {
-			if lists(old, st, asks) {
+		switch {
+		case old == nil:
+		case old.Step > st.Step: // a late writer takes nothing back; a call in the background may be held at any step
+			asks := slices.DeleteFunc(slices.Clone(asks), func(a events.CallHeld) bool { return a.Background == nil })
+			if lists(old, &old.State, asks) {
 				return old
 			}
+			again := *old
+			snap = &again
+		case old.Step < st.Step:
+			snap.Asks = slices.DeleteFunc(slices.Clone(old.Asks), func(a events.OpenAsk) bool { return !a.Background })
+		case lists(old, st, asks):
+			return old
+		default:
 			snap.Asks, snap.SuspendedAt = old.Asks, old.SuspendedAt
 		}
 		for _, a := range asks {
@@ -138,9 +145,11 @@ func without(asks []events.OpenAsk, toolCallID string) []events.OpenAsk {
 // everyRound takes the asks of all rounds of a call out.
 const everyRound = math.MaxInt
 
-// takeOut removes the asks of a call up to a round that was answered or has ended.
+// takeOut removes the asks of a call up to a round that was answered or has ended. The last ask of a run that is over takes
+// the entry with it.
 func (s *Service) takeOut(ctx context.Context, r *run, toolCallID string, round int) error {
-	return s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
+	emptied := false
+	err := s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
 		if old == nil {
 			return nil
 		}
@@ -150,10 +159,15 @@ func (s *Service) takeOut(ctx context.Context, r *run, toolCallID string, round 
 		if len(left) == len(old.Asks) {
 			return old
 		}
+		emptied = len(left) == 0 && old.Asks[0].Background
 		snap := *old
 		snap.Asks = left
 		return &snap
 	})
+	if err != nil || !emptied {
+		return err
+	}
+	return s.checkEntry(ctx, r, false)
 }
 
 // changeEntry replaces the run's entry by what change makes of it, again when somebody else wrote in between. Change
@@ -188,7 +202,7 @@ func (s *Service) dropEntry(ctx context.Context, r *run) error {
 }
 
 // dropBefore removes the run's entry when it is of an earlier step than the one that begins. What a later handler, or
-// another copy of this one, has written stays.
+// another copy of this one, has written stays, and so do asks about background calls that are still open.
 func (s *Service) dropBefore(ctx context.Context, r *run, step int) error {
 	for {
 		snap, rev, err := s.conn.Snapshot(ctx, r.key())
@@ -196,7 +210,18 @@ func (s *Service) dropBefore(ctx context.Context, r *run, step int) error {
 			return nil
 		}
 		if err == nil {
-			err = s.conn.DeleteSnapshot(ctx, r.key(), rev)
+			var left []events.OpenAsk
+			left, err = s.outlasting(ctx, snap.Asks)
+			switch {
+			case err != nil:
+			case len(left) == 0:
+				err = s.conn.DeleteSnapshot(ctx, r.key(), rev)
+			case len(left) == len(snap.Asks):
+				return nil
+			default:
+				snap.Asks = left
+				_, err = s.conn.PutSnapshot(ctx, snap, rev)
+			}
 		}
 		if errors.Is(err, jetstream.ErrConflict) {
 			continue
@@ -208,6 +233,29 @@ func (s *Service) dropBefore(ctx context.Context, r *run, step int) error {
 	}
 }
 
+// outlasting are those of the asks that go on when their step does not: about background calls that have no result.
+func (s *Service) outlasting(ctx context.Context, asks []events.OpenAsk) ([]events.OpenAsk, error) {
+	var open []events.OpenAsk
+	for _, a := range asks {
+		if !a.Background {
+			continue
+		}
+		call, err := events.ParseCallID(a.ToolCallID)
+		if err != nil {
+			return nil, jetstream.Final(err)
+		}
+		last, err := s.last(ctx, call)
+		switch {
+		case err != nil && !errors.Is(err, jetstream.ErrNotFound):
+			return nil, err
+		case err == nil && last.Place.Kind == events.KindResult:
+			continue
+		}
+		open = append(open, a) // one that is not stored yet is about to be
+	}
+	return open, nil
+}
+
 // checkEntry reads the log after an entry was written: an entry of a run that has ended in between goes, and asks that
 // lost their place are taken out.
 func (s *Service) checkEntry(ctx context.Context, r *run, overtaken bool) error {
@@ -215,13 +263,13 @@ func (s *Service) checkEntry(ctx context.Context, r *run, overtaken bool) error 
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	if head.Place.Kind == events.KindEnd {
+	switch {
+	case overtaken:
+		return s.mendEntry(ctx, r)
+	case head.Place.Kind == events.KindEnd:
 		return s.dropEntry(ctx, r)
 	}
-	if !overtaken {
-		return nil
-	}
-	return s.mendEntry(ctx, r)
+	return nil
 }
 
 // mendEntry makes the entry say what the log says, and drops one of an earlier step.
@@ -234,8 +282,14 @@ func (s *Service) mendEntry(ctx context.Context, r *run) error {
 	if err != nil && !errors.Is(err, jetstream.ErrNotFound) {
 		return err
 	}
-	if err != nil || head.Place.Kind == events.KindEnd || head.Place.Kind == events.KindStep && head.Place.N > snap.Step {
-		return s.dropEntry(ctx, r)
+	switch {
+	case err != nil || head.Place.Kind == events.KindEnd:
+		err = s.dropEntry(ctx, r)
+	case head.Place.Kind == events.KindStep && head.Place.N > snap.Step:
+		err = s.dropBefore(ctx, r, head.Place.N)
+	}
+	if err != nil {
+		return err
 	}
 	for _, a := range snap.Asks {
 		call, err := events.ParseCallID(a.ToolCallID)

@@ -139,7 +139,7 @@ func (s *Service) releaseOf(ctx context.Context, r *run, a answered) (*events.Ca
 	}
 	q := question{
 		ns: s.ns, call: a.call, round: a.ask.Round, run: r, follows: a.fact.Seq, attempt: a.ask.Attempt,
-		planned: events.CallPlanned{ToolName: a.ask.ToolName}, now: time.Now().UTC(),
+		planned: events.CallPlanned{ToolName: a.ask.ToolName, Background: a.ask.Background}, now: time.Now().UTC(),
 	}
 	rel := q.release(frozen{tool: t, args: a.ask.Args, fingerprint: a.ask.Fingerprint}, events.AllowedBy{
 		Answer: a.fact.Seq, Rules: a.data.Rules, Rule: a.ask.Reason.Rule, Set: a.ask.Reason.Set, SetDigest: a.ask.Reason.Digest,
@@ -198,7 +198,7 @@ func (s *Service) judgeEdit(ctx context.Context, r *run, a answered) error {
 	if err != nil {
 		return err
 	}
-	q := s.question(r, rules, a.call, events.CallPlanned{ToolCallID: a.ask.ToolCallID, ToolName: a.ask.ToolName})
+	q := s.question(r, rules, a.call, events.CallPlanned{ToolCallID: a.ask.ToolCallID, ToolName: a.ask.ToolName, Background: a.ask.Background})
 	q.round, q.edited, q.follows, q.attempt = a.ask.Round+1, a.data.Args, a.fact.Seq, a.ask.Attempt
 	v := s.rule(ctx, q)
 	if v.held != nil {

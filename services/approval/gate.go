@@ -194,7 +194,7 @@ func (q question) release(f frozen, by events.AllowedBy) events.CallReleased {
 		Effect: f.tool.Effect, Args: string(f.args), Fingerprint: f.fingerprint, Follows: q.follows, AllowedBy: by,
 		ToolName: q.planned.ToolName, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
 		RequestContext: st.RequestContext, StartBy: q.now.Add(cmp.Or(time.Duration(f.tool.StartTimeout), 5*time.Minute)),
-		Timeout: f.tool.Timeout, Attempt: q.attempt, Transform: transform.For(q.run.start.Options.TransformPolicy(q.run.agent), f.tool.Manifest),
+		Timeout: cmp.Or(events.Duration(q.planned.Background.Timeout()), f.tool.Timeout), Attempt: q.attempt, Background: q.planned.Background, Transform: transform.For(q.run.start.Options.TransformPolicy(q.run.agent), f.tool.Manifest),
 	}
 }
 
@@ -219,7 +219,7 @@ func (q question) ask(f frozen, kind events.AskKind) *events.CallHeld {
 		Effect: f.tool.Effect, Args: f.args, ArgsSize: len(f.args), ArgsDigest: events.Digest(f.args),
 		Fingerprint: f.fingerprint, Allowed: kind.Allowed(),
 		OnExpiry: cmp.Or(f.tool.OnExpiry, events.OnExpiryDecline), ThreadID: st.ThreadID, ResourceID: st.ResourceID,
-		Attempt: q.attempt, AskedAt: q.now,
+		Attempt: q.attempt, AskedAt: q.now, Background: q.planned.Background,
 		ExpiresAt: q.now.Add(cmp.Or(time.Duration(f.tool.Expires), q.expires)),
 	}
 }

@@ -125,6 +125,15 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 	return r, nil
 }
 
+// background is how calls of a tool may run in the background; nil when they may not.
+func (r *run) background(key string) *events.Background {
+	t := r.tools[key]
+	if t == nil || r.start.OneTool() {
+		return nil
+	}
+	return events.BackgroundOf(r.agent, key, t.Manifest)
+}
+
 // toolOf is the definition that an ask names: that of the run, else by its digest.
 func (s *Service) toolOf(ctx context.Context, r *run, ask events.CallHeld) (*tool, error) {
 	if t := r.tools[ask.ToolName]; t != nil && events.SameDigest(t.digest, ask.ToolDigest) {

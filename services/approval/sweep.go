@@ -249,7 +249,11 @@ func (s *Service) sweepAsk(ctx context.Context, r *run, last events.Event, now t
 		return nil
 	case err != nil || w == nil:
 		return err
-	case now.Sub(last.Stored) > s.cfg.Retention/3:
+	}
+	if over, err := s.outlived(ctx, w, now); over || err != nil {
+		return err
+	}
+	if now.Sub(last.Stored) > s.cfg.Retention/3 {
 		return s.carryAsk(ctx, w, now)
 	}
 	return nil

@@ -50,6 +50,8 @@ func next(st *events.State, lim events.Limits) action {
 	switch {
 	case st.Ended != "" || !st.Settled():
 		return action{wait: true}
+	case st.CancelDue() != nil && len(st.OpenTasks()) > 0:
+		return action{wait: true} // the gate closes them, then the run
 	case st.CancelDue() != nil:
 		return action{end: cancelledEnd(st, *st.CancelDue())}
 	case st.Final != "":
@@ -58,8 +60,10 @@ func next(st *events.State, lim events.Limits) action {
 	if st.OneTool() {
 		return planned(st, lim)
 	}
-	after := st.Counters.After(st.Calls)
+	after := st.Counted()
 	switch {
+	case st.Waiting && (st.Joining() == 0 || st.Turns() >= lim.Steps || after.Usage.TotalTokens >= lim.Tokens):
+		return action{end: spokenEnd(st)}
 	case after.Failures >= lim.Failures:
 		return action{end: limitEnd(st, limitFailures)}
 	case after.Repeats >= lim.Repeats:
@@ -122,6 +126,7 @@ func limit[T int | events.Duration](own, asked, otherwise T) T {
 
 // turn is what a model said, as the shell has read it from the stream.
 type turn struct {
+	delivery  int // of the fact that drives it
 	attempt   int
 	messageID string
 	message   events.Message
@@ -141,7 +146,7 @@ func commit(st *events.State, t turn, lim events.Limits) (step *events.StepFinis
 	}
 	n := st.Step + 1
 	step = &events.StepFinished{
-		RunID: st.RunID, Step: n, Attempt: t.attempt, MessageID: t.messageID, Message: t.message,
+		RunID: st.RunID, Step: n, Attempt: t.attempt, MessageID: t.messageID, Message: t.message, Background: st.OpenTasks(),
 		Calls: t.calls, Usage: t.usage, FinishReason: reasonToolCalls, Model: t.model, Active: events.Duration(t.active),
 	}
 	for i := range step.Calls {

@@ -147,7 +147,7 @@ func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
 		}
 	}
 	first := head.Place.Kind == events.KindStep && head.Place.N == 1 // may have looked for answers only
-	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry && !first {
+	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry && !first && d.Attempt == 1 || head.Place.Kind == events.KindEnd {
 		return nil // the run has gone on
 	}
 	st, err := s.state(ctx, head, events.Event{})
@@ -155,7 +155,7 @@ func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
 		return err
 	}
 	if st.Turns() > 0 {
-		return nil
+		return s.pickUp(ctx, st, head, d)
 	}
 	return s.advance(ctx, st, head, d.Attempt)
 }
@@ -177,7 +177,7 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 	case err != nil:
 		return fmt.Errorf("read head of %s: %w", d.Event.Place.Run, err)
 	case head.Place.Kind == events.KindEnd:
-		return nil
+		return s.showTask(ctx, nil, d.Event)
 	}
 	st, err := s.state(ctx, head, d.Event)
 	switch {
@@ -185,16 +185,31 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 		return s.giveUp(ctx, d.Event, events.Errorf(events.CodeTampering, "the run's record was tampered with"))
 	case err != nil:
 		return err
-	case st.Step > step:
-		return nil
 	case st.Step < step:
 		return fmt.Errorf("the leader does not show step %d of %s yet", step, st.RunID)
+	case st.Step > step || st.Task(d.Event.Place.Call) != nil:
+		return s.onTask(ctx, st, head, d)
 	case st.Settled() && st.LastResult() == d.Event.Seq:
 		return s.advance(ctx, st, head, d.Attempt)
 	}
 	s.showResult(ctx, st, d.Event)
 	if st.Settled() {
 		return nil
+	}
+	return s.settle(ctx, st, head, d)
+}
+
+// settle goes on without awaited calls that the step has waited for long enough, and else tells readers when everything that
+// is left waits for people.
+func (s *Service) settle(ctx context.Context, st *events.State, head events.Event, d jetstream.Delivery) error {
+	if st.LastResult() == d.Event.Seq {
+		out, left := waitedOut(st, head)
+		switch {
+		case out.Settled():
+			return s.advance(ctx, out, head, d.Attempt)
+		case left > 0:
+			return jetstream.Later(left)
+		}
 	}
 	return s.tellSuspended(ctx, st)
 }
@@ -225,8 +240,11 @@ func (s *Service) advance(ctx context.Context, st *events.State, head events.Eve
 		return nil
 	}
 	s.finishStep(ctx, st, def)
+	if st.Waiting && act.turn {
+		s.chunk(ctx, events.StepFinishChunk(st, st.Messages[len(st.Messages)-1].ID, reasonStop, true, nil))
+	}
 	if act.end != nil {
-		return s.end(ctx, st, head, *act.end)
+		return s.conclude(ctx, st, head, *act.end)
 	}
 	if act.call {
 		return s.call(ctx, st, head, def, attempt)
@@ -246,14 +264,14 @@ func (s *Service) fail(ctx context.Context, st *events.State, head events.Event,
 	if !errors.Is(cause, jetstream.ErrNotFound) && why.Code == events.CodeDefinitionMissing {
 		return cause
 	}
-	return s.end(ctx, st, head, *failedEnd(st, why))
+	return s.conclude(ctx, st, head, *failedEnd(st, why))
 }
 
 // end appends a run's last fact after head. Its chunks are the gate's to publish, whoever ended the run.
 func (s *Service) end(ctx context.Context, st *events.State, head events.Event, d events.RunEnded) error {
 	_, ours, err := s.add(ctx, s.ns.End(st.RunID), head, d)
 	if errors.Is(err, jetstream.ErrTooLarge) && d.Message != nil { // asking the model again would cost and help nothing
-		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeTooLarge, "the final message is too large: %v", err)))
+		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeTooLarge, "the final message is too large: %v", err)))
 	}
 	if err != nil || !ours {
 		return err
@@ -334,8 +352,13 @@ func (s *Service) giveUp(ctx context.Context, fact events.Event, why *events.Err
 	case err == nil && st.Ended != "":
 		return nil
 	case err == nil && st.Settled():
-		return s.end(ctx, st, head, *failedEnd(st, why))
+		return s.conclude(ctx, st, head, *failedEnd(st, why))
 	}
+	return s.askForEnd(ctx, run, why, fact)
+}
+
+// askForEnd asks the gate to end a run as failed, the calls first.
+func (s *Service) askForEnd(ctx context.Context, run string, why *events.Error, fact events.Event) error {
 	subject := s.ns.InCancel(events.TokenPlanner, run)
 	e, err := s.origin.Request(subject, run, events.CancelRequested{
 		RunID: run, End: string(events.RunFailed),

@@ -67,9 +67,13 @@ func (p *prompt) addTools(st *events.State, def *definition) (map[string]string,
 			continue
 		}
 		p.keys[names[key]] = key
+		input := m.InputSchema
+		if def.background[key] != nil && !m.Strict { // strict schemas know no argument that may be left out
+			input = events.WithBackgroundArg(input)
+		}
 		p.request.Tools = append(p.request.Tools, agent.ModelTool{
 			Name: names[key], Description: m.Description,
-			InputSchema: m.InputSchema, Strict: m.Strict, ProviderOptions: m.ProviderOptions, InputExamples: m.InputExamples,
+			InputSchema: input, Strict: m.Strict, ProviderOptions: m.ProviderOptions, InputExamples: m.InputExamples,
 		})
 	}
 	return names, nil

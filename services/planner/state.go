@@ -64,7 +64,7 @@ func (s *Service) state(ctx context.Context, head, result events.Event) (*events
 	if err := ahead.Apply(result); err != nil {
 		return nil, err
 	}
-	if ahead.Settled() {
+	if ahead.Settled() && len(ahead.OpenTasks()) == 0 {
 		return ahead, nil
 	}
 	if err := s.conn.FoldResults(ctx, st); err != nil {
@@ -79,7 +79,7 @@ func (s *Service) state(ctx context.Context, head, result events.Event) (*events
 
 // has reports whether a result is folded in, under its own sequence or that of a result that stands in its place.
 func has(st *events.State, result events.Event) bool {
-	for _, c := range st.Calls {
+	for _, c := range slices.Concat(st.Calls, st.Tasks) {
 		if c.C == result.Place.Call {
 			return c.FinishedSeq >= result.Seq
 		}
@@ -94,6 +94,8 @@ type definition struct {
 
 	views     map[string]*transform.View   // by key, of tools that hide something
 	observers map[string]*events.Observers // by key, of tools that have any
+
+	background map[string]*events.Background // by key, of tools that may run in the background
 
 	replaced []string // keys of the agent's tools that client tools of the request stand in the place of
 }
@@ -117,7 +119,10 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 	if d, ok := s.agents.Get(id); ok {
 		return d, nil
 	}
-	d := &definition{tools: map[string]events.Manifest{}, views: map[string]*transform.View{}, observers: map[string]*events.Observers{}}
+	d := &definition{
+		tools: map[string]events.Manifest{}, views: map[string]*transform.View{}, observers: map[string]*events.Observers{},
+		background: map[string]*events.Background{},
+	}
 	if pins.Agent != "" {
 		if err := s.read(ctx, pins.Agent, &d.agent); err != nil {
 			return nil, fmt.Errorf("agent %s: %w", st.AgentID, err)
@@ -137,6 +142,9 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 		}
 		if o, err := events.ParseObservers(m.Hooks); err == nil && o != nil {
 			d.observers[key] = o
+		}
+		if b := events.BackgroundOf(d.agent, key, m); b != nil {
+			d.background[key] = b
 		}
 	}
 	s.agents.Put(id, d, 1)
@@ -186,7 +194,7 @@ func (s *Service) showResult(ctx context.Context, st *events.State, result event
 		def = nil
 	}
 	for _, c := range st.Calls {
-		if c.FinishedID == result.ID {
+		if c.FinishedID == result.ID && !c.Deferred() {
 			s.showCall(ctx, def, c)
 		}
 	}
@@ -207,21 +215,30 @@ func (s *Service) finishStep(ctx context.Context, st *events.State, def *definit
 		return
 	}
 	for _, c := range st.Calls {
+		if c.Deferred() {
+			s.showStarted(ctx, st, def, c)
+			continue
+		}
 		s.showCall(ctx, def, c)
 	}
 	messageID := st.Messages[len(st.Messages)-1].ID
 	continued := st.Final == "" && st.CancelDue() == nil && !st.OneTool()
 	shown := func(c events.CallState) json.RawMessage {
-		about := transform.Call{RunID: st.RunID, ToolCallID: c.Planned.ToolCallID, ToolName: c.Planned.ToolName}
-		return def.view(c.Planned.ToolName).Args(ctx, events.TargetDisplay, events.PhaseInput, about, c.Args()).Value
+		return def.view(c.Planned.ToolName).Args(ctx, events.TargetDisplay, events.PhaseInput, aboutCall(st, c), c.Args()).Value
 	}
 	s.chunk(ctx, events.StepFinishChunk(st, messageID, reasonToolCalls, continued, shown))
 }
 
-// tellSuspended publishes suspended when every unfinished call is held: a result has just settled the last that was not.
+// aboutCall names a call to its view.
+func aboutCall(st *events.State, c events.CallState) transform.Call {
+	return transform.Call{RunID: st.RunID, ToolCallID: c.Planned.ToolCallID, ToolName: c.Planned.ToolName}
+}
+
+// tellSuspended publishes suspended when every unfinished call that the step waits for is held: a result has just settled the
+// last that was not.
 func (s *Service) tellSuspended(ctx context.Context, st *events.State) error {
 	var held []string
-	for _, c := range st.Open() {
+	for _, c := range st.Awaited() {
 		call, err := events.CallOf(st.RunID, c)
 		if err != nil {
 			return jetstream.Final(err)

@@ -110,6 +110,7 @@ func (s *Service) sweepRun(ctx context.Context, run string, now time.Time) error
 	if err != nil {
 		return err
 	}
+	st, _ = waitedOut(st, head)
 	if st.Ended != "" || !st.Settled() || now.Sub(head.Stored) < s.cfg.SweepAge || now.Sub(st.SettledAt) < s.cfg.SweepAge {
 		return nil
 	}

@@ -115,6 +115,7 @@ func (t *teller) tellCall(i int) {
 // callChunk shows a call with its arguments as they may be shown.
 func (t *teller) callChunk(i int, args string) events.Chunk {
 	about := t.about(i)
+	args, _ = events.TakeBackground(args, t.p.def.tools[about.ToolName].InputSchema)
 	shown, made := t.view(i).Text(t.ctx, about, args)
 	c := events.ToolCallChunk(about.RunID, events.ToolCallPayload{
 		ToolCallID: about.ToolCallID, ToolName: about.ToolName, Title: t.p.def.tools[about.ToolName].Title, Args: shown.Value,
@@ -181,6 +182,7 @@ func (t *teller) listen(ctx context.Context, model agent.Model) (turn, error) {
 		t.turn.calls[i].Args = asText(t.args[i].String())
 		t.turn.calls[i].Truncated = !t.ended[i]
 	}
+	t.planBackground()
 	t.turn.active = time.Since(began)
 	t.turn.empty = len(t.turn.calls) == 0 && strings.TrimSpace(t.turn.message.Text()) == ""
 	return t.turn, nil

@@ -25,7 +25,7 @@ var errEnded = errors.New("the run has ended")
 func (s *Service) think(ctx context.Context, st *events.State, head events.Event, def *definition, delivery int) error {
 	model, name, err := s.cfg.Models.Model(cmp.Or(st.Options.Model, def.agent.Model))
 	if err != nil {
-		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
+		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
 	}
 	messages, err := s.conn.Whole(ctx, st.Transcript())
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 		broken = p.searches(model, cmp.Or(st.Options.Model, def.agent.Model))
 	}
 	if broken != nil {
-		return s.end(ctx, st, head, *failedEnd(st, broken))
+		return s.conclude(ctx, st, head, *failedEnd(st, broken))
 	}
 	turnCtx, done := s.enterTurn(ctx, st.RunID)
 	t, err := s.ask(turnCtx, st, model, p, delivery)
@@ -48,9 +48,9 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
+		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
 	}
-	t.model = cmp.Or(st.Options.Model, def.agent.Model)
+	t.model, t.delivery = cmp.Or(st.Options.Model, def.agent.Model), delivery
 	return s.commit(ctx, st, head, t, limitsOf(def.agent.Limits, st.Options.Limits))
 }
 
@@ -115,16 +115,23 @@ func backoff(try int) time.Duration {
 // turn is dropped, and what stands carries the work on.
 func (s *Service) commit(ctx context.Context, st *events.State, head events.Event, t turn, lim events.Limits) error {
 	if len(t.calls) > events.MaxCalls {
-		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed,
+		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed,
 			"the model asked for %d calls in one turn; at most %d are allowed", len(t.calls), events.MaxCalls)))
 	}
 	step, end := commit(st, t, lim)
 	if end != nil {
-		return s.end(ctx, st, head, *end)
+		waits, err := s.waitsForTasks(ctx, st, *end)
+		switch {
+		case err != nil:
+			return err
+		case !waits:
+			return s.conclude(ctx, st, head, *end)
+		}
+		step = lastWords(st, t)
 	}
 	last, ours, err := s.add(ctx, s.ns.Step(st.RunID, step.Step), head, *step)
 	if errors.Is(err, jetstream.ErrTooLarge) {
-		return s.end(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeTooLarge, "the turn is too large: %v", err)))
+		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeTooLarge, "the turn is too large: %v", err)))
 	}
 	if err != nil || !ours {
 		return err
@@ -133,5 +140,5 @@ func (s *Service) commit(ctx context.Context, st *events.State, head events.Even
 		return jetstream.Final(fmt.Errorf("fold step %d of %s: %w", step.Step, st.RunID, err))
 	}
 	s.remember(st, last)
-	return nil
+	return s.afterStep(ctx, st, last, t.delivery)
 }

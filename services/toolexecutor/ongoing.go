@@ -12,6 +12,7 @@ import (
 // ongoing is a call that this process has claimed, or is about to claim, until its outcome is stored.
 type ongoing struct {
 	release uint64 // sequence of the release that it runs under
+	outlast bool   // it runs in the background: the end of its run does not end it
 	cancel  context.CancelCauseFunc
 }
 
@@ -25,7 +26,7 @@ func (s *Service) enter(ctx context.Context, rel events.CallReleased, release ui
 	}
 	runCtx, cancel := context.WithCancelCause(ctx)
 	runCtx, stop := context.WithTimeout(runCtx, cmp.Or(time.Duration(rel.Timeout), agent.DefaultTimeout))
-	own := &ongoing{release: release, cancel: cancel}
+	own := &ongoing{release: release, cancel: cancel, outlast: rel.Background != nil}
 	s.running[rel.ToolCallID] = own
 	return runCtx, func() {
 		s.mu.Lock()

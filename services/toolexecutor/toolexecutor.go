@@ -303,8 +303,8 @@ func (s *Service) runningOf(p events.Place) []string {
 		return nil
 	}
 	var ids []string
-	for id := range s.running {
-		if call, err := events.ParseCallID(id); err == nil && call.Run == p.Run {
+	for id, there := range s.running { // a cancel closes calls in the background too, and they hear of that
+		if call, err := events.ParseCallID(id); err == nil && call.Run == p.Run && !there.outlast {
 			ids = append(ids, id)
 		}
 	}
