@@ -58,8 +58,8 @@ func (b Background) check() error {
 			return fmt.Errorf("%s: must not be negative", name)
 		}
 	}
-	if b.MaxRetries > maxBackgroundRetries {
-		return fmt.Errorf("maxRetries: must not be over %d", maxBackgroundRetries)
+	if b.MaxRetries > MaxBackgroundRetries {
+		return fmt.Errorf("maxRetries: must not be over %d", MaxBackgroundRetries)
 	}
 	if b.MaxRetries > 0 && len(b.RetryableErrors) == 0 {
 		return errors.New("retryableErrors: name the errors after which a call is tried again")
@@ -67,8 +67,8 @@ func (b Background) check() error {
 	return nil
 }
 
-// maxBackgroundRetries bounds how often a handler is called for one claim.
-const maxBackgroundRetries = 20
+// MaxBackgroundRetries bounds how often a handler is called for one claim.
+const MaxBackgroundRetries = 20
 
 // BackgroundTasks says which calls of an agent may run in the background (agent, backgroundTasks).
 type BackgroundTasks struct {

@@ -107,13 +107,16 @@ func awaitedTasks(st *events.State) int {
 // is until the next of them is; 0 when there is none.
 func waitedOut(st *events.State, head events.Event) (*events.State, time.Duration) {
 	var left time.Duration
-	out := st
+	out, since := st, head.Stored
+	if since.IsZero() { // this process has just stored it
+		since = head.Time
+	}
 	for i, c := range st.Calls {
 		wait := c.Planned.Background.Wait()
 		if c.State == events.CallSettled || c.Deferred() || wait == 0 {
 			continue
 		}
-		until := time.Until(head.Stored.Add(wait))
+		until := time.Until(since.Add(wait))
 		if until > 0 {
 			if left == 0 || until < left {
 				left = until

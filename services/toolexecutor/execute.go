@@ -249,7 +249,7 @@ func (s *Service) run(ctx context.Context, h host, rel events.CallReleased, c ev
 	}
 	began := time.Now()
 	call := agent.NewCall(s.callInfo(h, rel, c))
-	a := agent.Execute(withRequester(ctx, s.conn), h.tool, call, json.RawMessage(rel.Args))
+	a := s.attempt(ctx, h, rel, call)
 	if a.Stack != nil {
 		s.log.ErrorContext(ctx, "tool panicked", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "stack", string(a.Stack))
 	}

@@ -15,7 +15,7 @@ import (
 
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
-	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks",
+	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks",
 }
 
 // readAgents reads the section agents.
@@ -28,6 +28,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			Limits: a.limits(), ToolChoice: a.text("toolChoice"), ActiveTools: a.texts("activeTools"),
 			ModelSettings: a.jsonObject("modelSettings"), ProviderOptions: a.jsonObject("providerOptions"),
 			AutoResumeSuspendedTools: a.on("autoResumeSuspendedTools"), Transform: f.transform, Hooks: a.hooks(),
+			BackgroundTasks: a.backgroundTasks(),
 		}
 		if a.has("transform") {
 			def.Transform = a.policy(f)

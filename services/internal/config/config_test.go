@@ -100,6 +100,10 @@ func TestFullExample(t *testing.T) {
 		ToolChoice:          "tool:refund", ActiveTools: &[]string{"refund"},
 		ModelSettings:   []byte(`{"max_tokens":4096,"seed":7,"temperature":0.5}`), // the model's defaults below its own
 		ProviderOptions: []byte(`{"openai":{"store":false}}`), AutoResumeSuspendedTools: true,
+		BackgroundTasks: &events.BackgroundTasks{Concurrency: 3, WaitTimeoutMs: 60000, Tools: events.BackgroundTools{By: map[string]events.Background{
+			"refund": {}, "lookup": {Enabled: true},
+			"bücher/suche": {Enabled: true, WaitTimeoutMs: 500, MaxRetries: 2, RetryableErrors: []string{"busy"}},
+		}}},
 	}
 	if diff := cmp.Diff(want, billing); diff != "" {
 		t.Error(diff)

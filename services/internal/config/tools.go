@@ -29,11 +29,11 @@ var (
 var toolKeys = []string{
 	"title", "description", "version", "inputSchema", "outputSchema", "requestContextSchema", "effect", "requireApproval",
 	"pool", "timeout", "startTimeout", "expires", "onExpiry", "maxAttempts", "strict", "providerOptions", "inputExamples",
-	"preview", "toModelOutput", "transform", "exec", "http", "nats", "client",
+	"preview", "toModelOutput", "transform", "background", "exec", "http", "nats", "client",
 }
 
 // notOfClients are what only a tool has that somebody hosts.
-var notOfClients = []string{"requireApproval", "pool", "timeout", "startTimeout", "maxAttempts", "effect"}
+var notOfClients = []string{"requireApproval", "pool", "timeout", "startTimeout", "maxAttempts", "effect", "background"}
 
 // readTools reads the section tools.
 func (o object) readTools(f *File) {
@@ -85,7 +85,7 @@ func (o object) manifest(id string) events.Manifest {
 		Expires: events.Duration(o.duration("expires")), OnExpiry: o.choice("onExpiry", events.OnExpiryDecline, events.OnExpiryFail),
 		MaxAttempts: o.count("maxAttempts"), Strict: o.on("strict"), ProviderOptions: o.jsonObject("providerOptions"),
 		InputExamples: o.json("inputExamples"), Preview: o.preview(),
-		ToModelOutput: o.toModelOutput(), Transform: o.transform(),
+		ToModelOutput: o.toModelOutput(), Transform: o.transform(), Background: o.background(),
 	}
 }
 

@@ -68,6 +68,7 @@ func sometimes(t *testing.T, r jetstreamtest.Report) {
 		"suspend:suspended", "result:ok", "result:declined", "result:expired", "result:cancelled", "result:responded",
 		"claim:again", "late", "refused", "vote", "answer:votes", "ask:escalated", "ask:deadline", "ask:reminded",
 		"answer:auto_resume", "run:resumed", "go:grant", "use", "start:tool",
+		"task:seen", "task:unseen", "task:outlasts",
 	} {
 		if r[branch] == 0 {
 			t.Errorf("no seed reached %s", branch)
@@ -116,7 +117,7 @@ func newChaos(t *testing.T, seed int64) *chaos {
 	c.w = New(t, Options{
 		Point: c.point,
 		Tools: c.tools(),
-		Agent: talker(c.tools()),
+		Agent: talker(c.tools(), seed),
 		Rules: severe(seed),
 		Gate:  func(g *approval.Config) { g.Expires, g.Sweep = 3*time.Minute, time.Minute },
 		Plan:  func(p *planner.Config) { p.Sweep = time.Minute },
@@ -128,12 +129,19 @@ func newChaos(t *testing.T, seed int64) *chaos {
 	return c
 }
 
-// talker is an agent of these tools whose threads resume them automatically.
-func talker(tools []agent.Tool) events.AgentDef {
+// talker is an agent of these tools whose threads resume them automatically. In some worlds it calls some or all of them in the
+// background.
+func talker(tools []agent.Tool, seed int64) events.AgentDef {
 	def := events.AgentDef{ID: "support", Model: "scripted/sim", Tools: map[string]string{}, AutoResumeSuspendedTools: true}
 	for _, t := range tools {
 		def.Tools[t.Manifest().ID] = t.Manifest().ID
 	}
+	on := events.Background{Enabled: true}
+	def.BackgroundTasks = map[int64]*events.BackgroundTasks{
+		0: {Tools: events.BackgroundTools{All: true}},
+		1: {Tools: events.BackgroundTools{By: map[string]events.Background{"d_mail": on}}},
+		2: {Tools: events.BackgroundTools{By: map[string]events.Background{"b_refund": on, "c_pay": on}}},
+	}[seed%6]
 	return def
 }
 
@@ -272,14 +280,26 @@ func (c *chaos) settle() int {
 	for _, subject := range keys {
 		p, err := events.ParsePlace(subject)
 		c.w.must(err)
-		_, err = c.w.Conn().Fact(c.t.Context(), c.w.Conn().Namespace().End(p.Run))
-		if err == nil {
+		end, err := c.w.Conn().Fact(c.t.Context(), c.w.Conn().Namespace().End(p.Run))
+		if err == nil && !c.outlasted(end) {
 			continue
 		}
 		open++
 		c.settleRun(p.Run)
 	}
 	return open
+}
+
+// outlasted reports whether a background call of an ended run goes on.
+func (c *chaos) outlasted(end events.Event) bool {
+	d, err := events.Data[events.RunEnded](end)
+	c.w.must(err)
+	return slices.ContainsFunc(d.Background, func(t events.OpenTask) bool {
+		call, err := events.CallOf(d.RunID, t.C)
+		c.w.must(err)
+		last, err := c.w.Conn().Last(c.t.Context(), c.w.Conn().Namespace().Call(call, events.KindAsk).Chain())
+		return err == nil && last.Place.Kind != events.KindResult
+	})
 }
 
 func (c *chaos) settleRun(run string) {

@@ -57,7 +57,8 @@ func supportTurn(req agent.ModelRequest) []agent.ModelPart {
 			{Type: agent.PartFinish, FinishReason: agent.FinishStop, Usage: usage},
 		}
 	}
-	if last.Role == events.RoleTool {
+	if said := lastResults(req.Messages); said != nil {
+		last = *said
 		var told []string
 		for _, p := range last.Parts {
 			told = append(told, fmt.Sprintf("%s: %s", p.ToolName, p.Output.Value))
@@ -78,6 +79,16 @@ func supportTurn(req agent.ModelRequest) []agent.ModelPart {
 			agent.ModelPart{Type: agent.PartToolInputEnd, ID: id})
 	}
 	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: agent.FinishToolCalls, Usage: usage})
+}
+
+// lastResults are the last results of calls that a model was told; nil when it has made none.
+func lastResults(messages []events.Message) *events.Message {
+	for i := len(messages) - 1; i >= 0; i-- {
+		if messages[i].Role == events.RoleTool {
+			return &messages[i]
+		}
+	}
+	return nil
 }
 
 // answersFor is what Support finds in a message; false when it is asked something else.

@@ -363,7 +363,7 @@ func TestB11_4MessageWithRestrictedUsers(t *testing.T) {
 		}
 		return in.OrderID, nil
 	}, &agent.ToolOptions{Effect: agent.ReadOnly, ResumeSchema: json.RawMessage(`{"type":"boolean"}`)})}
-	o.Agent = talker(o.Tools)
+	o.Agent = talker(o.Tools, 3)
 	w := New(t, o)
 	copies := w.StartAll()
 	c := w.person(client.Config{Principal: "bob", Key: &bob})
