@@ -342,7 +342,9 @@ type OpenTask struct {
 }
 
 // textPlaceholder is what stands in the place of a result that is not there yet.
-func textPlaceholder(toolCallID string) string { return "Background task started. Task ID: " + toolCallID }
+func textPlaceholder(toolCallID string) string {
+	return "Background task started. Task ID: " + toolCallID
+}
 
 // placeholderPart is what the model is told about a call that runs in the background.
 func placeholderPart(c CallState) Part {

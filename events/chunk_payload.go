@@ -118,6 +118,8 @@ type FinishMetadata struct {
 	Step    int `json:"step,omitempty"`
 	// Resumes are the runs that go on in place of this one; the reason is "resumed".
 	Resumes []string `json:"resumes,omitempty"`
+	// Background are the toolCallIds of background calls that go on after the run.
+	Background []string `json:"background,omitempty"`
 }
 
 // ErrorPayload says why a run failed (error).
@@ -371,6 +373,11 @@ func EndChunks(e RunEnded, id string) []Chunk {
 		MessageID: e.MessageID, StepResult: StepResult{Reason: e.FinishReason, Limit: e.Limit},
 		Output:   FinishOutput{ToolCalls: []ToolCallPayload{}, Usage: e.Usage},
 		Metadata: FinishMetadata{Attempt: e.Attempt, Step: e.Step, Resumes: e.Resumes},
+	}
+	for _, t := range e.Background {
+		if call, err := CallOf(e.RunID, t.C); err == nil {
+			p.Metadata.Background = append(p.Metadata.Background, call.String())
+		}
 	}
 	if e.Message != nil {
 		p.Output.Text = e.Message.Text()

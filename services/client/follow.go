@@ -24,6 +24,9 @@ const replayGrace = time.Second
 type FollowOptions struct {
 	// UntilSuspended also ends at a suspended chunk, when every call that it names still waits for a decision.
 	UntilSuspended bool
+	// UntilIdle goes on after the end of a run that has completed, until the last background call that it left running has ended;
+	// with UntilSuspended, or until all that are left wait for a decision.
+	UntilIdle bool
 	// Withdrawn also gives the chunks of attempts of a turn that come after that attempt was withdrawn by step-retry.
 	Withdrawn bool
 }
@@ -71,6 +74,7 @@ type follower struct {
 	counts map[int]int    // the first attempt that counts, by step
 	shown  bool
 	gap    bool // chunks were no longer stored
+	tasks  tasks
 
 	after uint64 // cursor
 	next  *Run   // that goes on in place of the run
@@ -156,8 +160,22 @@ func (f *follower) take(ctx context.Context, it item, notes <-chan told) (over b
 		return true, nil
 	}
 	f.next, f.from = next, from
+	f.tasks.note(ch)
 	suspended := f.opts.UntilSuspended && ch.Type == events.ChunkSuspended && f.isSuspended(ctx, ch)
-	return suspended || isEnd(ch), nil
+	return suspended || f.isOver(ctx, ch), nil
+}
+
+// isOver reports whether nothing that is asked for comes after a chunk.
+func (f *follower) isOver(ctx context.Context, ch events.Chunk) bool {
+	if !f.opts.UntilIdle || !f.tasks.finished {
+		return isEnd(ch)
+	}
+	open := f.tasks.open()
+	if len(open) == 0 {
+		return true
+	}
+	unknown := func(id string) bool { _, ok := f.asks[id]; return !ok }
+	return f.opts.UntilSuspended && !slices.ContainsFunc(open, unknown) && f.run.client.stillHeld(ctx, open, f.asks)
 }
 
 // onward is the run that a chunk says goes on in place of its own, and the cursor after which it does. The continuation may

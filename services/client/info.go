@@ -63,6 +63,7 @@ type CallInfo struct {
 	State      string         `json:"state"` // open, held, released, running or finished
 	Round      int            `json:"round"`
 	Outcome    events.Outcome `json:"outcome,omitempty"`
+	Background bool           `json:"background,omitempty"`
 }
 
 // Info reads a run from the log.
@@ -78,11 +79,17 @@ func (c *Client) Info(ctx context.Context, run string) (*Info, error) {
 		return nil, busError(err)
 	}
 	info := infoOf(st)
-	if head.Place.Kind == events.KindEnd {
-		return info, info.addEnd(head)
+	ended := head.Place.Kind == events.KindEnd
+	if ended {
+		if err := info.addEnd(head); err != nil || len(st.OpenTasks()) == 0 {
+			return info, err
+		}
 	}
 	if err := c.addCalls(ctx, info, st); err != nil {
 		return nil, err
+	}
+	if ended { // with calls in the background that go on
+		info.Status = StatusEnded
 	}
 	return info, nil
 }
@@ -106,8 +113,10 @@ func infoOf(st *events.State) *Info {
 		ResourceID: st.ResourceID, Requester: st.Requester, Status: StatusRunning, StartedAt: st.StartedAt,
 		Steps: st.Step, Usage: st.Counters.Usage, Calls: []CallInfo{}, Asks: []events.OpenAsk{},
 	}
-	for _, call := range st.Calls {
-		i := CallInfo{ToolCallID: call.Planned.ToolCallID, ToolName: call.Planned.ToolName, State: CallOpen}
+	for _, call := range slices.Concat(st.Calls, st.Tasks) {
+		i := CallInfo{
+			ToolCallID: call.Planned.ToolCallID, ToolName: call.Planned.ToolName, State: CallOpen, Background: call.Planned.Background != nil,
+		}
 		if call.Finished != nil {
 			i.State, i.Round, i.Outcome = StateFinished, call.Finished.Round, call.Finished.Outcome
 		}
@@ -137,11 +146,14 @@ func (i *Info) addEnd(end events.Event) error {
 // addCalls looks at the calls that have no result.
 func (c *Client) addCalls(ctx context.Context, info *Info, st *events.State) error {
 	held, open := 0, 0
-	for n, call := range st.Calls {
+	for n, call := range slices.Concat(st.Calls, st.Tasks) {
 		if call.Finished != nil {
 			continue
 		}
-		open++
+		waited := st.Waiting || slices.Contains(st.Awaited(), call.C)
+		if waited {
+			open++
+		}
 		id, err := events.CallOf(st.RunID, call.C)
 		if err != nil {
 			return err
@@ -156,7 +168,7 @@ func (c *Client) addCalls(ctx context.Context, info *Info, st *events.State) err
 		if err := c.addCall(ctx, info, n, last); err != nil {
 			return err
 		}
-		if info.Calls[n].State == StateHeld {
+		if waited && info.Calls[n].State == StateHeld {
 			held++
 		}
 	}

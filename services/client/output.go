@@ -108,6 +108,8 @@ func (f *Fold) Add(ch events.Chunk) {
 		withPayload(ch, func(p events.ToolCallPayload) { d := f.draft(ch); d.calls = append(d.calls, p) })
 	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
 		withPayload(ch, f.addResult)
+	case events.ChunkBackgroundCompleted, events.ChunkBackgroundFailed, events.ChunkBackgroundCancelled:
+		f.addTask(ch.Payload)
 	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
 		withPayload(ch, f.addAsk)
 	case events.ChunkStepFinish:
@@ -171,7 +173,7 @@ func (f *Fold) counting(step, attempt int) *draft {
 
 // addAsk keeps what a call waits for. An ask that is repeated comes again, and may come after the call is over.
 func (f *Fold) addAsk(p events.AskPayload) {
-	if _, over := f.results[p.Ask.ToolCallID]; !over {
+	if result, over := f.results[p.Ask.ToolCallID]; !over || isPlaceholder(result) {
 		f.asks[p.Ask.ToolCallID] = p
 	}
 }
@@ -182,7 +184,9 @@ func (f *Fold) addResult(p events.ToolResultPayload) {
 	}
 	f.results[p.ToolCallID] = p
 	f.out.ToolResults = append(f.out.ToolResults, p)
-	delete(f.asks, p.ToolCallID)
+	if !isPlaceholder(p) {
+		delete(f.asks, p.ToolCallID)
+	}
 }
 
 func (f *Fold) finishStep(p events.FinishPayload) {

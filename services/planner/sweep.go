@@ -114,6 +114,9 @@ func (s *Service) sweepRun(ctx context.Context, run string, now time.Time) error
 	if st.Ended != "" || !st.Settled() || now.Sub(head.Stored) < s.cfg.SweepAge || now.Sub(st.SettledAt) < s.cfg.SweepAge {
 		return nil
 	}
+	if due := st.CancelDue(); due != nil && due.End == events.RunFailed && len(st.OpenTasks()) > 0 { // who was about to end it was stopped
+		return s.askForEnd(ctx, run, events.Errorf(due.Code, "%s", due.Reason), head)
+	}
 	return s.advance(ctx, st, head, sweptAttempt)
 }
 

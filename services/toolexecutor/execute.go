@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirkeeper/weir/events"
@@ -336,6 +337,11 @@ func (s *Service) messages(ctx context.Context, run, toolCallID string) ([]event
 		}
 	case st.Step == call.Step && n > 0:
 		seen = seen[:n-1]
+	default: // in the background, while the conversation goes on
+		made := func(p events.Part) bool { return p.Type == events.PartToolCall && p.ToolCallID == toolCallID }
+		if i := slices.IndexFunc(seen, func(m events.Message) bool { return slices.ContainsFunc(m.Parts, made) }); i >= 0 {
+			seen = seen[:i]
+		}
 	}
 	return s.conn.Whole(ctx, seen)
 }

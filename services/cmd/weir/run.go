@@ -28,7 +28,10 @@ run must have allowed it too. Approvals are never given that way.
 JSON: the output of the run: {"runId", "text", "finishReason", "usage", "steps", "toolCalls", "toolResults", "asks",
 "suspendPayload", "resumeSchema", "resumed", "error", "limit", "cursor"}. finishReason is suspended when a call waits; then
 asks has every call that does. resumed are the runs that the prompt let go on: then the output is that of the first of them.
-With --detach: {"runId"}.`
+With --detach: {"runId"}.
+
+With --until-idle the command also waits for calls that the run left running in the background when it ended, and shows their
+results.`
 
 const runExample = `  weir run support "Refund order 1042"
   weir run support "Refund order 1042" -o json | jq .text
@@ -36,11 +39,13 @@ const runExample = `  weir run support "Refund order 1042"
   weir run support "Where is order 7?" --thread t-9 --resource bob
   weir run support "Rome, please" --thread t-9 --auto-resume  answer what a tool asked in that thread, if it did
   weir run support "Refund order 1042" --detach              print the run's id and return
+  weir run support "Index the shop" --until-idle             wait for what runs in the background, too
   weir run support "Refund order 1042" --require-approval    every call waits for a person`
 
 // runFlags are those of weir run.
 type runFlags struct {
 	detach, requireApproval         bool
+	untilIdle                       bool
 	autoResume                      *bool
 	thread, resource, runID, model  string
 	contextJSON, instructions, tool string
@@ -61,11 +66,15 @@ func newRunCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.runAgent(cmd.Context(), req, f.detach)
+			if f.detach && f.untilIdle {
+				return usagef("--detach returns at once: leave out --until-idle")
+			}
+			return a.runAgent(cmd.Context(), req, f)
 		},
 	}
 	set := cmd.Flags()
 	set.BoolVarP(&f.detach, "detach", "d", false, "print the run's id and return")
+	set.BoolVar(&f.untilIdle, "until-idle", false, "also wait for calls that the run leaves in the background")
 	set.StringVar(&f.thread, "thread", "", "conversation that the run belongs to")
 	set.StringVar(&f.resource, "resource", "", "owner of the thread")
 	set.StringVar(&f.runID, "run-id", "", "id of the run; the same request with the same id is the same run")
@@ -117,7 +126,7 @@ func (f runFlags) request(a *app, agent, prompt string) (client.Request, error) 
 	return req, nil
 }
 
-func (a *app) runAgent(ctx context.Context, req client.Request, detach bool) error {
+func (a *app) runAgent(ctx context.Context, req client.Request, f runFlags) error {
 	c, stop, err := a.client(ctx)
 	if err != nil {
 		return err
@@ -127,11 +136,13 @@ func (a *app) runAgent(ctx context.Context, req client.Request, detach bool) err
 	if err != nil {
 		return err
 	}
-	if detach {
+	if f.detach {
 		return a.print(map[string]string{"runId": run.ID}, func(w io.Writer) { _, _ = fmt.Fprintln(w, run.ID) })
 	}
 	a.note("run %s", run.ID)
-	return a.attend(ctx, c, a.screen(run))
+	s := a.screen(run)
+	s.untilIdle = f.untilIdle
+	return a.attend(ctx, c, s)
 }
 
 // wholeOf is the output of the whole run that a prompt let go on, of which only the continuation was watched.

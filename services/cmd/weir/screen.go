@@ -20,13 +20,15 @@ type screen struct {
 	since time.Time // chunks before are known and not shown
 	asks  bool      // the person is asked about calls that wait, so they are not told of them
 	open  bool      // the last line of text has no end yet
+
+	untilIdle bool // background calls are waited for, too
 }
 
 func (a *app) screen(run *client.Run) *screen { return &screen{a: a, run: run, fold: run.Fold()} }
 
 // follow shows the run after a cursor until it ends or is suspended.
 func (s *screen) follow(ctx context.Context, after uint64) (*client.Output, error) {
-	for ch, err := range s.run.Follow(ctx, after, &client.FollowOptions{UntilSuspended: true}) {
+	for ch, err := range s.run.Follow(ctx, after, &client.FollowOptions{UntilSuspended: true, UntilIdle: s.untilIdle}) {
 		if errors.Is(err, client.ErrGap) {
 			s.a.note("… what came before is no longer stored")
 			continue
@@ -66,6 +68,8 @@ func (s *screen) show(ch events.Chunk) {
 		payload(ch, func(p events.ToolCallPayload) { s.note("→ %s %s", oneLine(p.ToolName), compact(p.Args)) })
 	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
 		payload(ch, func(p events.ToolResultPayload) { s.note("%s", resultLine(ch.Type, p)) })
+	case events.ChunkBackgroundCompleted, events.ChunkBackgroundFailed, events.ChunkBackgroundCancelled:
+		payload(ch, func(p events.BackgroundPayload) { s.note("%s", taskLine(p)) })
 	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
 		payload(ch, func(p events.AskPayload) {
 			if !s.asks {
@@ -125,6 +129,18 @@ func resultLine(t events.ChunkType, p events.ToolResultPayload) string {
 		return fmt.Sprintf("✗ %s %s: %s", name, p.Outcome, compact(p.Result))
 	}
 	return fmt.Sprintf("✓ %s %s", name, compact(p.Result))
+}
+
+// taskLine says how a background call ended.
+func taskLine(p events.BackgroundPayload) string {
+	name := oneLine(p.ToolName)
+	switch {
+	case p.Error != nil:
+		return fmt.Sprintf("✗ %s %s in the background: %s", name, p.Outcome, oneLine(p.Error.Message))
+	case p.Outcome == events.OutcomeCancelled:
+		return fmt.Sprintf("✗ %s cancelled in the background", name)
+	}
+	return fmt.Sprintf("✓ %s in the background: %s", name, compact(p.Result))
 }
 
 // waits says what a held call waits for.

@@ -72,11 +72,11 @@ func calls(nameArgs ...string) []agent.ModelPart {
 	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: agent.FinishToolCalls})
 }
 
-// slow is a tool that takes its time, and more options.
-func slow(id string, takes time.Duration, o agent.ToolOptions) agent.Tool {
+// takes is a tool that takes its time, and more options.
+func takes(id string, d time.Duration, o agent.ToolOptions) agent.Tool {
 	return agent.NewTool(id, "Takes its time", func(ctx context.Context, _ *agent.Call, in Order) (map[string]any, error) {
 		select {
-		case <-time.After(takes): // fake
+		case <-time.After(d): // fake
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -133,7 +133,7 @@ func TestB16_2_B16_3_DeferredCallJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42), calls("lookup", order42), says("found it")}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			slow("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), slow("lookup", 10*time.Second, agent.ToolOptions{}),
+			takes("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), takes("lookup", 10*time.Second, agent.ToolOptions{}),
 		}})
 		w.StartAll()
 		run := w.Request("go")
@@ -192,7 +192,7 @@ func TestB16_3_ResultAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42), says("it is on its way")}}
-		w := New(t, Options{Model: m, Tools: []agent.Tool{slow("research", 4*time.Minute, agent.ToolOptions{Background: inBackground})}})
+		w := New(t, Options{Model: m, Tools: []agent.Tool{takes("research", 4*time.Minute, agent.ToolOptions{Background: inBackground})}})
 		w.StartAll()
 		run := w.Request("go")
 		end := w.AwaitEnd(run, time.Minute)
@@ -222,7 +222,7 @@ func TestB16_5_B16_6_HeldTaskHoldsItsRun(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{
 			calls("pay", `{"orderId":"42","_background":{"disposition":"deferred"}}`), says("I have asked"), says("paid"),
 		}}
-		w := New(t, Options{Model: m, Tools: []agent.Tool{slow("pay", time.Second, agent.ToolOptions{
+		w := New(t, Options{Model: m, Tools: []agent.Tool{takes("pay", time.Second, agent.ToolOptions{
 			RequireApproval: agent.Always(), Background: &events.Background{Enabled: true, DefaultDisposition: events.Foreground},
 		})}})
 		w.StartAll()
@@ -315,8 +315,8 @@ func TestB16_9_CancelEndsTasks(t *testing.T) {
 			calls("research", order42, "pay", order42, "research", order42), calls("lookup", order42), says("done"),
 		}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			slow("research", 3*time.Minute, agent.ToolOptions{Background: inBackground}), slow("lookup", time.Minute, agent.ToolOptions{}),
-			slow("pay", time.Second, agent.ToolOptions{RequireApproval: agent.Always(), Background: inBackground}),
+			takes("research", 3*time.Minute, agent.ToolOptions{Background: inBackground}), takes("lookup", time.Minute, agent.ToolOptions{}),
+			takes("pay", time.Second, agent.ToolOptions{RequireApproval: agent.Always(), Background: inBackground}),
 		}})
 		w.StartAll()
 		run := w.Request("go")
@@ -351,7 +351,7 @@ func TestB16_9_CancelOfATaskAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42), says("it is on its way")}}
-		w := New(t, Options{Model: m, Tools: []agent.Tool{slow("research", 4*time.Minute, agent.ToolOptions{Background: inBackground})}})
+		w := New(t, Options{Model: m, Tools: []agent.Tool{takes("research", 4*time.Minute, agent.ToolOptions{Background: inBackground})}})
 		w.StartAll()
 		run := w.Request("go")
 		w.AwaitEnd(run, time.Minute)
@@ -372,7 +372,7 @@ func TestB16_7_AnotherWorkerTakesTheTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42), says("it is on its way")}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			slow("research", 4*time.Minute, agent.ToolOptions{Background: inBackground, Effect: agent.ReadOnly}),
+			takes("research", 4*time.Minute, agent.ToolOptions{Background: inBackground, Effect: agent.ReadOnly}),
 		}})
 		copies := w.StartAll()
 		run := w.Request("go")
@@ -398,9 +398,9 @@ func resultOf(w *World, call events.CallID, within time.Duration) events.CallFin
 	return f
 }
 
-// TestB16_8_RetriesByName: a background call is tried again after an error that is listed, with a delay that grows, and not after
+// TestB16_1_RetriesByName: a background call is tried again after an error that is listed, with a delay that grows, and not after
 // another; and no more often than is configured, whatever the model says.
-func TestB16_8_RetriesByName(t *testing.T) {
+func TestB16_1_RetriesByName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -449,7 +449,7 @@ func TestB16_6_TimedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", `{"orderId":"42","_background":{"timeoutMs":1000}}`), says("begun")}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			slow("research", time.Hour, agent.ToolOptions{Background: &events.Background{Enabled: true, TimeoutMs: 5000}}),
+			takes("research", time.Hour, agent.ToolOptions{Background: &events.Background{Enabled: true, TimeoutMs: 5000}}),
 		}})
 		w.StartAll()
 		run := w.Request("go")
@@ -475,8 +475,8 @@ func TestB16_5_Awaited(t *testing.T) {
 			calls("research", `{"orderId":"4","_background":{"disposition":"foreground"}}`), says("over"), says("over again"),
 		}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			slow("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), slow("lookup", time.Second, agent.ToolOptions{}),
-			slow("index", 30*time.Second, agent.ToolOptions{Background: &events.Background{Enabled: true, WaitTimeoutMs: 8000}}),
+			takes("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), takes("lookup", time.Second, agent.ToolOptions{}),
+			takes("index", 30*time.Second, agent.ToolOptions{Background: &events.Background{Enabled: true, WaitTimeoutMs: 8000}}),
 		}})
 		w.StartAll()
 		run := w.Request("go")
