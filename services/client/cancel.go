@@ -130,3 +130,72 @@ func (c *Client) lookForEnd(ctx context.Context, run string) (events.RunOutcome,
 	d, err := events.Data[events.RunEnded](fact)
 	return d.Outcome, err
 }
+
+// CancelCall cancels one call of a run, which goes on without it, and waits until the call is over, Config.Wait long. A call
+// that was over before is refused with run_ended.
+func (c *Client) CancelCall(ctx context.Context, call, reason string) error {
+	id, err := events.ParseCallID(call)
+	if err != nil {
+		return invalid("%v", err)
+	}
+	if err := c.refusals.listen(ctx, c.conn, c.cfg.Principal); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // also of what is heard
+	results := make(chan struct{}, 1)
+	_, err = c.conn.Hear(ctx, c.ns.Live(id.Run), func(e events.Event) {
+		if !shows(e, call) {
+			return
+		}
+		select {
+		case results <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return busError(err)
+	}
+	subject := c.ns.InCancel(c.cfg.Principal, id.Run)
+	e, err := c.request(subject, id.Run, events.CancelRequested{RunID: id.Run, ToolCallID: call, Reason: reason})
+	if err != nil {
+		return err
+	}
+	if err := c.send(ctx, subject, e); err != nil {
+		return err
+	}
+	notes, done := c.refusals.of(e.ID)
+	defer done()
+	limit := time.NewTimer(c.cfg.Wait)
+	defer limit.Stop()
+	select {
+	case note := <-notes:
+		if note.refused != nil {
+			return note.refused
+		}
+		return nil
+	case <-results:
+		return nil
+	case <-limit.C:
+		return &events.Error{
+			Code: events.CodeUnknownOutcome, RunID: id.Run,
+			Message: fmt.Sprintf("the cancel of call %s is stored, but the call is not over within %v", call, c.cfg.Wait),
+		}
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// shows reports whether an event is the chunk of a call's result.
+func shows(e events.Event, call string) (ok bool) {
+	ch, err := events.Data[events.Chunk](e)
+	if err != nil {
+		return false
+	}
+	switch ch.Type {
+	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
+		withPayload(ch, func(p events.ToolResultPayload) { ok = p.ToolCallID == call })
+	default:
+	}
+	return ok
+}

@@ -136,6 +136,15 @@ func (f *ToolFailedError) MarshalJSON() ([]byte, error) {
 //
 // A run id counts for as long as the log remembers it, a day by default.
 func (c *Client) Execute(ctx context.Context, req ToolRequest) (*ToolOutput, error) {
+	run, err := c.StartTool(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return run.toolOutput(ctx, req.Tool, req.Wait)
+}
+
+// StartTool asks for one call of a tool and returns when the request is stored, as [Client.Start] does.
+func (c *Client) StartTool(ctx context.Context, req ToolRequest) (*Run, error) {
 	id, chosen, err := c.runID(req.RunID, req.IdempotencyKey)
 	if err != nil {
 		return nil, err
@@ -144,11 +153,7 @@ func (c *Client) Execute(ctx context.Context, req ToolRequest) (*ToolOutput, err
 	if err != nil {
 		return nil, err
 	}
-	run, err := c.startRun(ctx, events.TokenTool, data, chosen)
-	if err != nil {
-		return nil, err
-	}
-	return run.toolOutput(ctx, req.Tool, req.Wait)
+	return c.startRun(ctx, events.TokenTool, data, chosen)
 }
 
 // ToolOutput waits for the output of a call that was asked for by [Client.Execute], by whomever, and answers as that. It

@@ -15,9 +15,9 @@ type caller struct {
 	def events.PrincipalDef // with the scopes of its token alone
 }
 
-// needs refuses who lacks a scope.
-func (c *caller) needs(scope string) error {
-	if refusal := c.def.Lacks(scope); refusal != nil {
+// needs refuses who has none of the scopes, which a text names with spaces between.
+func (c *caller) needs(scopes string) error {
+	if refusal := c.def.Lacks(strings.Fields(scopes)...); refusal != nil {
 		return refusal
 	}
 	return nil

@@ -99,6 +99,7 @@ type Gateway struct {
 	mux    *http.ServeMux
 	origin *http.CrossOriginProtection
 
+	live     live
 	stopping chan struct{} // closed when Run ends: streams end then
 	listener net.Listener
 
@@ -197,6 +198,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 	defer g.Close()
 	if err := g.Listen(ctx); err != nil {
 		return err
+	}
+	if err := g.live.hear(ctx, g.self); err != nil {
+		return fmt.Errorf("gateway: hear runs: %w", err)
 	}
 	base := context.WithoutCancel(ctx)
 	server := &http.Server{

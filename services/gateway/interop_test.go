@@ -46,7 +46,7 @@ func TestB19_3_MastraClient(t *testing.T) {
 	must(t, json.Unmarshal(raw, &got))
 	must(t, json.Unmarshal([]byte(`{
 		"agents": ["clerk", "other"],
-		"tools": ["ask", "lookup", "pay_closed", "read_closed", "refund"],
+		"tools": ["ask", "lookup", "pay_closed", "read_closed", "refund", "wait"],
 		"details": {"name": "Clerk", "held": true, "schema": "object"},
 		"executed": {"orderId": "1042", "amount": 612.5},
 		"unknown": {"status": 404, "body": {"code": "not_found", "error": "Agent with id nope not found", "what": "agent"}},

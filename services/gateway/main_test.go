@@ -82,6 +82,11 @@ func tools() []agent.Tool {
 				`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"],"additionalProperties":false}`)}),
 		agent.NewTool("read_closed", "Fails", fail, &agent.ToolOptions{Effect: agent.ReadOnly}),
 		agent.NewTool("pay_closed", "Fails", fail, nil),
+		agent.NewTool("wait", "Waits until it is cancelled",
+			func(ctx context.Context, _ *agent.Call, _ struct{}) (struct{}, error) {
+				<-ctx.Done()
+				return struct{}{}, ctx.Err()
+			}, &agent.ToolOptions{Effect: agent.ReadOnly}),
 	}
 }
 
@@ -95,6 +100,7 @@ const clerk = `{"rules":[
 		{"tool":"refund","args":{"orderId":"1","amount":1}},{"tool":"lookup","args":{"orderId":"2"}}]},
 	{"when":{"user":"^pay closed$","before":["*"]},"calls":[{"tool":"pay_closed","args":{}}]},
 	{"when":{"user":"^pay closed$"},"fail":{"status":400,"message":"the model is broken"}},
+	{"when":{"user":"^wait$","before":["*"]},"calls":[{"tool":"wait","args":{}}]},
 	{"when":{"user":"^city$","before":["*"]},"calls":[{"tool":"ask","args":{}}]},
 	{"when":{"user":"^color$","before":["*"]},"calls":[{"tool":"color","args":{"c":"red"}}]},
 	{"when":{"user":"^fail$"},"fail":{"status":400,"message":"the model is broken"}},
@@ -125,7 +131,7 @@ func serveWith(t *testing.T, conn *jetstream.Conn, cfg approval.Config) events.K
 	}
 	put(t, conn, &agent.Agent{
 		ID: "clerk", Name: "Clerk", Description: "Pays", Instructions: "You pay.", Model: "scripted/clerk", Tools: agent.Tools{
-			"lookup": by["lookup_order"], "refund": by["issue_refund"], "ask": by["ask_city"], "pay_closed": by["pay_closed"],
+			"lookup": by["lookup_order"], "refund": by["issue_refund"], "ask": by["ask_city"], "pay_closed": by["pay_closed"], "wait": by["wait"],
 		},
 	})
 	put(t, conn, &agent.Agent{ID: "other", Model: "scripted/clerk"})

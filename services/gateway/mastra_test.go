@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/weirkeeper/weir/events"
-	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/client"
 )
 
@@ -325,31 +324,28 @@ func TestHangUp(t *testing.T) {
 	s := open(t, conn)
 	c := client.New(conn, client.Config{Principal: "alice"})
 	t.Cleanup(c.Close)
-	for _, abort := range []string{"", "true"} {
-		ctx, hangUp := context.WithCancel(t.Context())
-		r := s.request(http.MethodPost, "/api/agents/clerk/stream", `{"messages":"pay"}`, "Weir-Abort-On-Close", abort).WithContext(ctx)
+	hangUp := func(path, prompt string, header ...string) *client.Run {
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		r := s.request(http.MethodPost, path, map[string]string{"messages": prompt}, header...).WithContext(ctx)
 		resp, err := http.DefaultClient.Do(r)
 		must(t, err)
+		defer func() { _ = resp.Body.Close() }()
 		_, err = bufio.NewReader(resp.Body).ReadString('\n')
 		must(t, err)
-		run := resp.Header.Get("Weir-Run-Id")
-		hangUp()
-		_ = resp.Body.Close()
-		out, err := c.Run(run).Wait(t.Context())
-		must(t, err)
-		if abort == "" && out.FinishReason != client.FinishSuspended {
-			t.Errorf("the run is %s, want it to wait", out.FinishReason)
-		}
-		for abort != "" && out.FinishReason == client.FinishSuspended { // the cancel is on its way
-			for ch, err := range c.Run(run).Follow(t.Context(), out.Cursor, nil) {
-				must(t, err)
-				if ch.Type == events.ChunkAbort {
-					out.FinishReason = client.FinishCancelled
-				}
-			}
-		}
-		if abort != "" && out.FinishReason != client.FinishCancelled {
-			t.Errorf("the run is %s, want it cancelled", out.FinishReason)
+		return c.Run(resp.Header.Get("Weir-Run-Id"))
+	}
+	out, err := hangUp("/api/agents/clerk/stream", "pay").Wait(t.Context())
+	must(t, err)
+	if out.FinishReason != client.FinishSuspended {
+		t.Errorf("the run is %s, want it to go on and wait", out.FinishReason)
+	}
+	for _, run := range []*client.Run{ // whose tool runs until somebody cancels it
+		hangUp("/api/agents/clerk/stream?abortOnClose=true", "wait"),
+		hangUp("/api/agents/clerk/stream", "wait", "Weir-Abort-On-Close", "true"),
+	} {
+		if out, err = run.Wait(t.Context()); err != nil || out.FinishReason != client.FinishCancelled {
+			t.Errorf("the run is %+v, %v; want it cancelled", out, err)
 		}
 	}
 }
@@ -396,16 +392,4 @@ func TestB20_2_ClientTools(t *testing.T) {
 	if out.FinishReason != "stop" || out.Text != "Done." || out.RunID != before {
 		t.Errorf("output = %+v", out)
 	}
-}
-
-// callResult is the outcome of a call as the log has it.
-func callResult(t *testing.T, conn *jetstream.Conn, id string) events.CallFinished {
-	t.Helper()
-	c, err := events.ParseCallID(id)
-	must(t, err)
-	fact, err := conn.Fact(t.Context(), conn.Namespace().Call(c, events.KindResult))
-	must(t, err)
-	d, err := events.Data[events.CallFinished](fact)
-	must(t, err)
-	return d
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/client"
@@ -12,7 +13,7 @@ import (
 type Route struct {
 	Method string
 	Path   string // in the form of [http.ServeMux]
-	Scope  string // that a caller needs; empty: everybody may, without login
+	Scope  string // that a caller needs, or several of which one is enough; empty: everybody may, without login
 	About  string // one line
 	Mastra bool   // one of Mastra's routes
 
@@ -32,6 +33,9 @@ func (r Route) limit() int64 {
 	}
 	return maxBody
 }
+
+// scopeStop is that of whoever may stop something: to stop is safe.
+var scopeStop = strings.Join(events.ScopesToStop(), " ")
 
 // Routes is the table. What is not in it is not there.
 func Routes() []Route {
@@ -109,6 +113,47 @@ func Routes() []Route {
 		{
 			Method: http.MethodPost, Path: "/api/tools/{toolId}/execute", Scope: events.MayStart, About: "call one tool, through the gate",
 			Mastra: true, Query: executeQuery{}, Body: executeBody{}, handle: execute,
+		},
+
+		{
+			Method: http.MethodPost, Path: "/api/runs", Scope: events.MayStart, About: "start a run of an agent, or one call of a tool",
+			Body: events.RunRequested{}, Answer: startedView{}, handle: startRun,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/runs", Scope: events.MayRead, About: "runs that wait or go on, the latest first",
+			Query: runsQuery{}, Answer: runsView{}, Shape: "items", handle: listRuns,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/runs/{runId}", Scope: events.MayRead, About: "the state of a run",
+			Query: runQuery{}, Answer: runView{}, handle: getRun,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/runs/{runId}/chunks", Scope: events.MayRead, About: "follow a run by its cursor",
+			Query: followQuery{}, stream: followRun,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/runs/{runId}/cancel", Scope: scopeStop, About: "cancel a run, or one call of it",
+			Body: cancelBody{}, Answer: cancelView{}, small: true, handle: cancelRun,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/asks", Scope: events.MayRead, About: "the inbox: what waits for people, the oldest first",
+			Query: asksQuery{}, Answer: list[openAsk]{}, Shape: "items", handle: listAsks,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/asks/stream", Scope: events.MayRead, About: "news about asks, from now on",
+			stream: watchAsks,
+		},
+		{
+			Method: http.MethodGet, Path: "/api/asks/{toolCallId}", Scope: events.MayRead, About: "the open ask of a call",
+			Answer: events.CallHeld{}, handle: getAsk,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/asks/{toolCallId}/decision", Scope: events.MayDecide, About: "decide a call",
+			Body: decisionBody{}, Answer: events.DecisionOutcome{}, small: true, handle: decide,
+		},
+		{
+			Method: http.MethodPost, Path: "/api/asks/decisions", Scope: events.MayDecide, About: "approve or decline calls that were looked at",
+			Body: batchBody{}, Answer: list[batchItem]{}, small: true, handle: decideMany,
 		},
 	}
 }

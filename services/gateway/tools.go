@@ -62,7 +62,11 @@ func getTool(r *request) (any, error) {
 
 // tool is the tool that the path names, by its id or its key.
 func (r *request) tool() (*client.ToolInfo, error) {
-	t, err := r.who.Tool(r.Context(), r.PathValue("toolId"))
+	return r.toolOf(r.PathValue("toolId"))
+}
+
+func (r *request) toolOf(name string) (*client.ToolInfo, error) {
+	t, err := r.who.Tool(r.Context(), name)
 	if e, ok := errors.AsType[*events.Error](err); ok && e.Code == events.CodeNotFound {
 		return nil, events.NotFound("tool", "Tool not found")
 	}

@@ -44,7 +44,7 @@ func TestDiscovery(t *testing.T) {
 	}
 	one := def{}
 	s.get("/api/agents/clerk?requestContext=eyJ9").want(http.StatusOK).into(&one)
-	if one.ID != "clerk" || len(one.Tools) != 4 {
+	if one.ID != "clerk" || len(one.Tools) != 5 {
 		t.Errorf("agent = %+v", one)
 	}
 	if partial := s.get("/api/agents?partial=true").want(http.StatusOK).body; strings.Contains(partial, "inputSchema") {
@@ -54,7 +54,7 @@ func TestDiscovery(t *testing.T) {
 
 	tools := map[string]tool{}
 	s.get("/api/tools").want(http.StatusOK).into(&tools)
-	if tools["refund"].ID != "issue_refund" || tools["read_closed"].ID != "read_closed" || tools["lookup"].RequireApproval || len(tools) != 5 {
+	if tools["refund"].ID != "issue_refund" || tools["read_closed"].ID != "read_closed" || tools["lookup"].RequireApproval || len(tools) != 6 {
 		t.Errorf("tools = %+v", tools)
 	}
 	for _, path := range []string{"/api/tools/issue_refund", "/api/tools/refund", "/api/agents/clerk/tools/refund", "/api/agents/clerk/tools/issue_refund"} {
