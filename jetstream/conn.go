@@ -62,8 +62,18 @@ type Options struct {
 	Replicas int
 	// Retry is how long an append is tried again before its outcome counts as unknown. Zero: 30 s.
 	Retry time.Duration
+	// Trace follows deliveries in a tracing system. Nil: nothing does.
+	Trace Tracer
 	// Hooks are for tests.
 	Hooks Hooks
+}
+
+// Tracer follows what comes of events.
+type Tracer interface {
+	// Deliver begins the span of a delivery to a consumer below the trace context of its event, which may be empty or
+	// anything. It returns the context of what is done about the delivery, the trace context of what that leads to, and
+	// what ends the span.
+	Deliver(ctx context.Context, consumer, eventType, run, traceparent string) (context.Context, string, func(error))
 }
 
 // Hooks let tests stop a service at an append. An error of a hook is what the append returns.

@@ -128,8 +128,27 @@ func (l *loop) handle(ctx context.Context, m *held) {
 	case d.Event.Carried && l.store == events.StreamRuns: // elsewhere the header is a sender's word, and means nothing
 		l.ack(m)
 	default:
-		l.settle(ctx, m, d, l.guarded(ctx, func(ctx context.Context) error { return l.h.Handle(ctx, d) }))
+		l.settle(ctx, m, d, l.guarded(ctx, func(ctx context.Context) error { return l.traced(ctx, d) }))
 	}
+}
+
+// traced handles a delivery in a span of its own. The facts that it leads to carry the trace on.
+func (l *loop) traced(ctx context.Context, d Delivery) (err error) {
+	if l.conn.opts.Trace == nil {
+		return l.h.Handle(ctx, d)
+	}
+	err = errors.New("the handler panicked") // unless it returns
+	ctx, traceparent, end := l.conn.opts.Trace.Deliver(ctx, l.consumer, d.Event.Type, d.Event.Subject, d.Event.TraceParent)
+	defer func() {
+		if IsLater(err) { // nothing has failed
+			end(nil)
+			return
+		}
+		end(err)
+	}()
+	d.Event.TraceParent = traceparent
+	err = l.h.Handle(ctx, d)
+	return err
 }
 
 // decode reads a message as an event of this loop's stream. The delivery is of use even with an error.

@@ -36,6 +36,10 @@ type CallInfo struct {
 	Store Store
 	// Log gets what the handler logs. Nil: discarded.
 	Log *slog.Logger
+	// Span begins a span of the call's trace and returns what ends it; Observed adds what is logged to the span of the
+	// context. Nil: nothing is traced.
+	Span     func(ctx context.Context, name string, attributes map[string]any) (context.Context, func(error))
+	Observed func(ctx context.Context, level, message string, data any)
 }
 
 // CustomChunk is a chunk of an author's own type. It is kept in the thread unless it is transient.
@@ -185,4 +189,34 @@ func (c *Call) Log() *slog.Logger {
 	}
 	return c.info.Log.With("runId", c.info.RunID, "toolCallId", c.info.ToolCallID, "agentId", c.info.AgentID,
 		"round", c.info.Round)
+}
+
+// Span runs f within a span of the call's trace, for what takes its time: a query, a request. Without tracing f runs all the
+// same, and its error is returned as it is.
+func (c *Call) Span(ctx context.Context, name string, attributes map[string]any, f func(ctx context.Context) error) (err error) {
+	if c.info.Span == nil {
+		return f(ctx)
+	}
+	ctx, end := c.info.Span(ctx, name, attributes)
+	err = fmt.Errorf("%s panicked", name) // unless it returns
+	defer func() { end(err) }()
+	err = f(ctx)
+	return err
+}
+
+// Levels of what is logged to a trace.
+const (
+	LevelDebug = "debug"
+	LevelInfo  = "info"
+	LevelWarn  = "warn"
+	LevelError = "error"
+	LevelFatal = "fatal"
+)
+
+// Observe logs a message and data to the call's trace, at the span of ctx. Without tracing it does nothing. It goes to the
+// tracing system as it is: never observe what is secret.
+func (c *Call) Observe(ctx context.Context, level, message string, data any) {
+	if c.info.Observed != nil {
+		c.info.Observed(ctx, level, message, data)
+	}
 }

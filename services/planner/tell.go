@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/telemetry"
 	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
@@ -159,6 +160,24 @@ func (t *teller) flushLocked() {
 
 // listen reads the model's stream to its end. A stream that breaks off is an error, and nothing of it counts.
 func (t *teller) listen(ctx context.Context, model agent.Model) (turn, error) {
+	ctx, span := telemetry.Begin(ctx, telemetry.SpanChat+" "+t.p.request.Model, map[string]any{
+		telemetry.Operation: telemetry.SpanChat, telemetry.Model: t.p.request.Model, telemetry.Agent: t.st.AgentID,
+		telemetry.Conversation: t.st.ThreadID, telemetry.Attempt: t.turn.attempt, telemetry.Run: t.st.RunID,
+	})
+	got, err := t.read(ctx, model)
+	code := ""
+	if err != nil {
+		code = string(events.CodeModelFailed)
+	}
+	span.Set(map[string]any{
+		telemetry.InputTokens: got.usage.InputTokens, telemetry.OutputTokens: got.usage.OutputTokens, telemetry.Finish: []string{got.reason},
+	})
+	span.End(code)
+	return got, err
+}
+
+// read is listen within its span.
+func (t *teller) read(ctx context.Context, model agent.Model) (turn, error) {
 	began := time.Now()
 	defer t.flush()
 	t.begin()

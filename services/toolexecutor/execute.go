@@ -11,6 +11,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/telemetry"
 	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
@@ -227,7 +228,7 @@ func (s *Service) claim(ctx context.Context, release, prev events.Event, h host,
 		}
 		return s.goOn(ctx, release, a.Last, h, rel)
 	}
-	out := s.run(runCtx, h, rel, c)
+	out := s.traced(runCtx, h, rel, c)
 	err = s.finish(ctx, a.Last, rel, out)
 	s.after(ctx, rel, out)
 	return err
@@ -239,6 +240,29 @@ type outcome struct {
 	inDoubt   bool
 	finished  *events.CallFinished
 	suspended *events.CallSuspended
+}
+
+// traced is run in a span of its own.
+func (s *Service) traced(ctx context.Context, h host, rel events.CallReleased, c events.CallClaimed) outcome {
+	ctx, span := telemetry.Begin(ctx, telemetry.SpanTool+" "+rel.ToolID, map[string]any{
+		telemetry.Operation: telemetry.SpanTool, telemetry.Tool: rel.ToolName, telemetry.Call: rel.ToolCallID,
+		telemetry.Agent: rel.AgentID, telemetry.Conversation: rel.ThreadID, telemetry.Attempt: c.Attempt, telemetry.Run: rel.RunID,
+	})
+	out := s.run(ctx, h, rel, c)
+	code := ""
+	switch {
+	case out.inDoubt:
+		span.Set(map[string]any{telemetry.Outcome: "in_doubt"})
+	case out.suspended != nil:
+		span.Set(map[string]any{telemetry.Outcome: "suspended"})
+	default:
+		span.Set(map[string]any{telemetry.Outcome: string(out.finished.Outcome)})
+		if out.finished.Error != nil {
+			code = string(out.finished.Outcome)
+		}
+	}
+	span.End(code)
+	return out
 }
 
 // run calls the tool's handler with exactly the released bytes, unless middleware blocks the call.
@@ -297,7 +321,20 @@ func (s *Service) callInfo(h host, rel events.CallReleased, c events.CallClaimed
 		},
 		Store: s.storeFor(h, rel),
 		Log:   s.log.With("runId", rel.RunID, "toolCallId", rel.ToolCallID),
+		Span: func(ctx context.Context, name string, attributes map[string]any) (context.Context, func(error)) {
+			ctx, span := telemetry.Begin(ctx, name, attributes)
+			return ctx, func(err error) { span.End(failureOf(err)) }
+		},
+		Observed: telemetry.Log,
 	}
+}
+
+// failureOf says how a span of a handler failed, without what its error says.
+func failureOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return string(events.CodeToolFailed)
 }
 
 // shower publishes what a handler writes, as it may be shown.

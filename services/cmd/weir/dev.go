@@ -32,8 +32,9 @@ func newDevCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run everything in one process: a NATS server, and all services", Args: cobra.NoArgs,
 		Long: `Run everything in one process: an embedded NATS server, planner, gate, the executors of the tools in weir.yaml,
-which is applied, and the gateway, which answers HTTP without login: programs for Mastra's client work with it. Without a weir.yaml a built-in example is served. Streams and the gate's key are kept in a directory, so
-what is open goes on at the next start.
+which is applied, and the gateway, which answers HTTP without login: programs for Mastra's client work with it. Without a
+weir.yaml a built-in example is served. Streams and the gate's key are kept in a directory, so what is open goes on at the
+next start.
 
 Without a key scripted models answer. With OPENAI_API_KEY openai/… does, and with OPENAI_BASE_URL any server that speaks
 like it; WEIR_MODEL names the model of the built-in agent.
@@ -51,6 +52,7 @@ It is for one person: who reaches the server may decide in anybody's name. For m
 	cmd.Flags().BoolVar(&o.audit, "audit", true, "keep the record, for weir audit")
 	cmd.Flags().StringVar(&o.sync, "sync", "default", "when appends reach the disk: default, always, or a span such as 5ms")
 	defineAdmin(cmd, &o.admin)
+	defineTraces(cmd, &o.traces)
 	return cmd
 }
 
@@ -59,6 +61,7 @@ type devOptions struct {
 	dir    string
 	listen string
 	admin  string
+	traces traceFlags
 	// gateway is where HTTP is answered; empty: nowhere.
 	gateway string
 	file    string // a weir.yaml; empty: the default one if it is there, else the built-in example
@@ -115,11 +118,16 @@ func dev(ctx context.Context, o devOptions, out io.Writer) error {
 		return err
 	}
 	defer health.Close()
+	trace, endTraces, err := o.traces.start(ctx, o.lookup, o.log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 	settings := setup.settings()
 	settings.Audit = o.audit
 	l, err := startLocal(ctx, localOptions{
 		Dir: o.dir, Listen: o.listen, Sync: sync, Namespace: setup.ns,
-		Settings: settings, Log: o.log,
+		Settings: settings, Log: o.log, Trace: trace,
 	})
 	if err != nil {
 		return err

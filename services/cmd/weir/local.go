@@ -27,6 +27,7 @@ type localOptions struct {
 	// Settings of the streams.
 	Settings jetstream.Settings
 	Log      *slog.Logger
+	Trace    jetstream.Tracer // nil: nothing is traced
 }
 
 // local is a provisioned NATS server in this process, and the key of its gate.
@@ -87,7 +88,7 @@ func (l *local) provision(ctx context.Context) error {
 func (l *local) dial(ctx context.Context, name string) (*jetstream.Conn, error) {
 	return jetstream.Connect(ctx, jetstream.Options{
 		InProcess: l.server.InProcess(), Name: name,
-		Namespace: l.opts.Namespace, Log: l.opts.Log,
+		Namespace: l.opts.Namespace, Log: l.opts.Log, Trace: l.opts.Trace,
 	})
 }
 

@@ -51,8 +51,9 @@ type stdio struct {
 type app struct {
 	stdio
 	flags
-	started bool          // flags and arguments are as they should be
-	lines   *bufio.Reader // of in; see readLine
+	started bool             // flags and arguments are as they should be
+	lines   *bufio.Reader    // of in; see readLine
+	trace   jetstream.Tracer // of a service; nil: nothing is traced
 }
 
 // run is the whole program. The result is its exit code.

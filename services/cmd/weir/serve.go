@@ -28,6 +28,7 @@ const everyService = "all"
 func newServeCommand(a *app) *cobra.Command {
 	var o serveOptions
 	var tied bool
+	var traces traceFlags
 	cmd := &cobra.Command{
 		Use: "serve SERVICE", Short: "Run one service: planner, approval, tool-executor or gateway", Args: cobra.ExactArgs(1),
 		ValidArgs: append(slices.Clone(servable), everyService),
@@ -57,6 +58,12 @@ all stands for planner, approval and tool-executor, and for the gateway too when
 				defer cancel()
 			}
 			o.what, o.lookup, o.log, o.dial = args[0], a.lookup, a.logger(slog.LevelWarn), a.dialService
+			trace, end, err := traces.start(ctx, a.lookup, o.log)
+			if err != nil {
+				return err
+			}
+			defer end()
+			a.trace = trace
 			return serve(ctx, o, a.out)
 		},
 	}
@@ -72,6 +79,7 @@ all stands for planner, approval and tool-executor, and for the gateway too when
 	cmd.Flags().DurationVar(&o.retention, "retention", 0, "how long the log keeps runs (default: the file's, else 24h)")
 	cmd.Flags().DurationVar(&o.lease, "lease", 0, "how long a claim is respected once its worker is gone (default 30s)")
 	defineAdmin(cmd, &o.admin)
+	defineTraces(cmd, &traces)
 	defineTied(cmd, &tied)
 	return cmd
 }
@@ -79,6 +87,7 @@ all stands for planner, approval and tool-executor, and for the gateway too when
 // dialService connects a service, whose log is kept.
 func (a *app) dialService(ctx context.Context, name string, ns events.Namespace) (*jetstream.Conn, error) {
 	o := a.options()
+	o.Trace = a.trace
 	o.Name, o.Log, o.Namespace = name, a.logger(slog.LevelWarn).With("service", name), cmp.Or(o.Namespace, ns)
 	try, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()

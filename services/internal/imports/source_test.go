@@ -60,7 +60,7 @@ var handmade = []*regexp.Regexp{
 }
 
 // notSubjects are literals that look like subjects and are not.
-var notSubjects = regexp.MustCompile(`weir\.(yaml|yml|json)\b`)
+var notSubjects = regexp.MustCompile(`weir\.(yaml|yml|json)\b|^gen_ai\.[a-z_.]+$`)
 
 func isHandmade(literal string) bool {
 	literal = notSubjects.ReplaceAllString(literal, "")
