@@ -98,4 +98,3 @@ func eventsOf(s tracetest.SpanStub) (list []string) {
 	}
 	return list
 }
-
