@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/client"
 )
 
 // scripted answers the n-th turn of its life as told, and keeps what it was asked.
@@ -72,8 +73,8 @@ func calls(nameArgs ...string) []agent.ModelPart {
 	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: agent.FinishToolCalls})
 }
 
-// takes is a tool that takes its time, and more options.
-func takes(id string, d time.Duration, o agent.ToolOptions) agent.Tool {
+// lasting is a tool that takes its time, and more options.
+func lasting(id string, d time.Duration, o agent.ToolOptions) agent.Tool {
 	return agent.NewTool(id, "Takes its time", func(ctx context.Context, _ *agent.Call, in Order) (map[string]any, error) {
 		select {
 		case <-time.After(d): // fake
@@ -133,7 +134,7 @@ func TestB16_2_B16_3_DeferredCallJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42), calls("lookup", order42), says("found it")}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			takes("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), takes("lookup", 10*time.Second, agent.ToolOptions{}),
+			lasting("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), lasting("lookup", 10*time.Second, agent.ToolOptions{}),
 		}})
 		w.StartAll()
 		run := w.Request("go")
@@ -192,7 +193,7 @@ func TestB16_3_ResultAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42), says("it is on its way")}}
-		w := New(t, Options{Model: m, Tools: []agent.Tool{takes("research", 4*time.Minute, agent.ToolOptions{Background: inBackground})}})
+		w := New(t, Options{Model: m, Tools: []agent.Tool{lasting("research", 4*time.Minute, agent.ToolOptions{Background: inBackground})}})
 		w.StartAll()
 		run := w.Request("go")
 		end := w.AwaitEnd(run, time.Minute)
@@ -222,7 +223,7 @@ func TestB16_5_B16_6_HeldTaskHoldsItsRun(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{
 			calls("pay", `{"orderId":"42","_background":{"disposition":"deferred"}}`), says("I have asked"), says("paid"),
 		}}
-		w := New(t, Options{Model: m, Tools: []agent.Tool{takes("pay", time.Second, agent.ToolOptions{
+		w := New(t, Options{Model: m, Tools: []agent.Tool{lasting("pay", time.Second, agent.ToolOptions{
 			RequireApproval: agent.Always(), Background: &events.Background{Enabled: true, DefaultDisposition: events.Foreground},
 		})}})
 		w.StartAll()
@@ -315,8 +316,8 @@ func TestB16_9_CancelEndsTasks(t *testing.T) {
 			calls("research", order42, "pay", order42, "research", order42), calls("lookup", order42), says("done"),
 		}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			takes("research", 3*time.Minute, agent.ToolOptions{Background: inBackground}), takes("lookup", time.Minute, agent.ToolOptions{}),
-			takes("pay", time.Second, agent.ToolOptions{RequireApproval: agent.Always(), Background: inBackground}),
+			lasting("research", 3*time.Minute, agent.ToolOptions{Background: inBackground}), lasting("lookup", time.Minute, agent.ToolOptions{}),
+			lasting("pay", time.Second, agent.ToolOptions{RequireApproval: agent.Always(), Background: inBackground}),
 		}})
 		w.StartAll()
 		run := w.Request("go")
@@ -351,7 +352,7 @@ func TestB16_9_CancelOfATaskAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42), says("it is on its way")}}
-		w := New(t, Options{Model: m, Tools: []agent.Tool{takes("research", 4*time.Minute, agent.ToolOptions{Background: inBackground})}})
+		w := New(t, Options{Model: m, Tools: []agent.Tool{lasting("research", 4*time.Minute, agent.ToolOptions{Background: inBackground})}})
 		w.StartAll()
 		run := w.Request("go")
 		w.AwaitEnd(run, time.Minute)
@@ -372,7 +373,7 @@ func TestB16_7_AnotherWorkerTakesTheTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42), says("it is on its way")}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			takes("research", 4*time.Minute, agent.ToolOptions{Background: inBackground, Effect: agent.ReadOnly}),
+			lasting("research", 4*time.Minute, agent.ToolOptions{Background: inBackground, Effect: agent.ReadOnly}),
 		}})
 		copies := w.StartAll()
 		run := w.Request("go")
@@ -449,7 +450,7 @@ func TestB16_6_TimedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", `{"orderId":"42","_background":{"timeoutMs":1000}}`), says("begun")}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			takes("research", time.Hour, agent.ToolOptions{Background: &events.Background{Enabled: true, TimeoutMs: 5000}}),
+			lasting("research", time.Hour, agent.ToolOptions{Background: &events.Background{Enabled: true, TimeoutMs: 5000}}),
 		}})
 		w.StartAll()
 		run := w.Request("go")
@@ -475,8 +476,8 @@ func TestB16_5_Awaited(t *testing.T) {
 			calls("research", `{"orderId":"4","_background":{"disposition":"foreground"}}`), says("over"), says("over again"),
 		}}
 		w := New(t, Options{Model: m, Tools: []agent.Tool{
-			takes("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), takes("lookup", time.Second, agent.ToolOptions{}),
-			takes("index", 30*time.Second, agent.ToolOptions{Background: &events.Background{Enabled: true, WaitTimeoutMs: 8000}}),
+			lasting("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), lasting("lookup", time.Second, agent.ToolOptions{}),
+			lasting("index", 30*time.Second, agent.ToolOptions{Background: &events.Background{Enabled: true, WaitTimeoutMs: 8000}}),
 		}})
 		w.StartAll()
 		run := w.Request("go")
@@ -508,5 +509,87 @@ func TestB16_5_Awaited(t *testing.T) {
 		if fmt.Sprint(tools) != "[index research]" {
 			t.Errorf("the model may say how %v run", tools)
 		}
+	})
+}
+
+// TestB16_4_FollowUntilIdle: a follower that asks for it goes on after the end of a run until the last background call has ended,
+// and the output has the real result in the place of what stood for it; another ends with the run.
+func TestB16_4_FollowUntilIdle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42, "pay", order42), says("it is on its way")}}
+		pay := agent.NewTool("pay", "Pays", func(ctx context.Context, call *agent.Call, in Order) (map[string]any, error) {
+			if !call.Resumed() {
+				time.Sleep(2 * time.Minute) // fake
+				return nil, call.Suspend(map[string]string{"order": in.OrderID})
+			}
+			return map[string]any{"paid": in.OrderID}, nil
+		}, &agent.ToolOptions{Background: inBackground})
+		w := New(t, Options{Model: m, Tools: []agent.Tool{lasting("research", 4*time.Minute, agent.ToolOptions{Background: inBackground}), pay}})
+		w.StartAll()
+		c := client.New(w.Conn(), client.Config{Principal: "bob", GateKeys: w.GateKeys()})
+		run, err := c.Start(t.Context(), client.Request{Agent: "support", Prompt: "go"})
+		w.must(err)
+		out, err := run.Wait(t.Context())
+		if err != nil || out.Text != "it is on its way" || len(out.ToolResults) != 2 || out.ToolResults[0].Outcome != "" {
+			t.Errorf("with the run's end the output is %+v, %v", out, err)
+		}
+		follow := func(o client.FollowOptions) (*client.Output, events.ChunkType) {
+			f, last := run.Fold(), events.ChunkType("")
+			for ch, err := range run.Follow(t.Context(), 0, &o) {
+				w.must(err)
+				f.Add(ch)
+				last = ch.Type
+			}
+			return f.Output(), last
+		}
+		id := events.CallID{Run: run.ID, Step: 1, Index: 2}
+		if _, last := follow(client.FollowOptions{UntilIdle: true, UntilSuspended: true}); last != events.ChunkBackgroundCompleted {
+			t.Errorf("a follower that waits for nobody ends with %s", last) // research is done, and pay is held
+		}
+		decideBy(w, w.AwaitAsk(id, time.Minute), events.ResumeD, "true")
+		out, last := follow(client.FollowOptions{UntilIdle: true})
+		if last != events.ChunkBackgroundCompleted || out.FinishReason != "stop" || len(out.ToolResults) != 2 || len(out.Steps) != 2 {
+			t.Errorf("with its tasks the output is %+v, after %s", out, last)
+		}
+		for i, want := range []string{`"did":"research"`, `"paid":"42"`} {
+			for _, list := range [][]events.ToolResultPayload{out.ToolResults, out.Steps[0].ToolResults} {
+				if len(list) != 2 || list[i].Outcome != events.OutcomeOK || !strings.Contains(string(list[i].Result), want) {
+					t.Errorf("the results are %+v, want %s", list, want)
+				}
+			}
+		}
+		w.Check(true)
+	})
+}
+
+// TestB16_3_InfoShowsTasks: a run that is over shows its background calls that go on.
+func TestB16_3_InfoShowsTasks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &scripted{turns: [][]agent.ModelPart{calls("pay", order42), says("I have asked")}}
+		w := New(t, Options{Model: m, Tools: []agent.Tool{
+			lasting("pay", 3*time.Minute, agent.ToolOptions{RequireApproval: agent.Always(), Background: inBackground}),
+		}})
+		w.StartAll()
+		c := client.New(w.Conn(), client.Config{Principal: "bob", GateKeys: w.GateKeys()})
+		run, err := c.Start(t.Context(), client.Request{Agent: "support", Prompt: "go"})
+		w.must(err)
+		out, err := run.Wait(t.Context())
+		id := events.CallID{Run: run.ID, Step: 1, Index: 1}.String()
+		if err != nil || out.FinishReason != client.FinishSuspended || len(out.Asks) != 1 || out.Asks[0].ToolCallID != id {
+			t.Fatalf("a run whose task is held is %+v, %v", out, err)
+		}
+		info, err := c.Info(t.Context(), run.ID)
+		if err != nil || info.Status != client.StatusSuspended || len(info.Calls) != 1 || !info.Calls[0].Background || info.Calls[0].State != client.StateHeld {
+			t.Errorf("it is listed as %+v, %v", info, err)
+		}
+		w.Cancel("bob", run.ID)
+		if out, err = run.Wait(t.Context()); err != nil || out.FinishReason != client.FinishCancelled {
+			t.Errorf("it ended as %+v, %v", out, err)
+		}
+		time.Sleep(time.Minute) // fake: its entry goes
+		synctest.Wait()
+		w.Check(true)
 	})
 }
