@@ -39,6 +39,9 @@ var plots = []plot{
 		w.AwaitEnd(run, patience)
 		return []string{run}
 	}},
+	{name: "background", opts: allInBackground, want: events.RunCompleted, drive: func(w *World) []string {
+		return []string{w.decided(events.Approve)}
+	}},
 	{name: "expire", opts: impatient, want: events.RunCompleted, drive: func(w *World) []string {
 		run := w.Request("refund order 42, nobody decides")
 		w.AwaitEnd(run, time.Hour)
@@ -70,6 +73,15 @@ var plots = []plot{
 }
 
 func twoTools() Options { return Options{} }
+
+// allInBackground is an agent whose calls all run in the background: each turn goes on at once, and the run waits for people with
+// its last words said.
+func allInBackground() Options {
+	return Options{Agent: events.AgentDef{
+		ID: "support", Model: "scripted/sim", Tools: map[string]string{"issue_refund": "issue_refund", "lookup_order": "lookup_order"},
+		BackgroundTasks: &events.BackgroundTasks{Tools: events.BackgroundTools{All: true}}, Limits: &events.Limits{Steps: 20},
+	}}
+}
 
 // impatient asks expire soon: a fake week of signs of life takes minutes of real time.
 func impatient() Options {
