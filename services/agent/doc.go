@@ -69,6 +69,18 @@
 // Where [Agent].AutoResumeSuspendedTools is set, what a user says next in the thread may be that answer: a model reads it out
 // of the message. So suspend to be given data; to be given consent, ask for approval, which no message gives.
 //
+// # Background
+//
+// The conversation waits for a tool, unless it may run in the background:
+//
+//	&agent.ToolOptions{Background: &events.Background{Enabled: true}, Timeout: 20 * time.Minute}
+//
+// Then the model is told that the call was started, and goes on; the result takes that place once it is there, and when the run is
+// over, readers are shown it. Such a call is any other in all else: it is asked about, suspends itself, is claimed and cancelled
+// by its toolCallId. With "_background" in its arguments a model may choose deferred, awaited or foreground; the function never
+// sees that. [Agent].BackgroundTasks says the same for the tools of an agent. To bound how many run at once, give such tools a
+// Pool of their own: its executors take as many as their Concurrency says, and the others wait.
+//
 // # An agent
 //
 // An [Agent] is a model with instructions and things to do. It is data, and [Agent.Def] is what is registered. Its

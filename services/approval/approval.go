@@ -20,6 +20,8 @@
 //     beside the chain and told to its sender, and changes nothing.
 //   - Votes (vote.go). Where an ask needs a quorum, each approval is stored on a chain of its principal, and whoever finds
 //     enough of them, of people who still may decide, appends the answer.
+//   - Background calls (background.go). They pass all of this as any other. One that outlasts its run is asked about for no longer
+//     than the facts of the run last.
 //   - What follows (follow.go, doubt.go, cancel.go, end.go). Whoever finds an answer without its consequence appends that.
 //     The sweeper (sweep.go) looks for whatever a gate that was stopped has left undone, and calls the same handlers.
 //

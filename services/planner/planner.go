@@ -1,7 +1,7 @@
 // Package planner runs the agent loop: it starts runs, asks models for turns, stores each turn as a fact, and goes on
 // once every call of a turn has its result. It reads hostile text and therefore releases nothing and executes nothing.
 //
-// Every turn is driven by a fact. The loop itself (loop.go) is a pure function of the run's state; this file and its
+// Every turn is driven by a fact, but for those after a step that waits for nothing (background.go). The loop itself (loop.go) is a pure function of the run's state; this file and its
 // neighbours read the state, call the model and append what the loop says, under the head that they read.
 package planner
 
