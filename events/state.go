@@ -319,7 +319,7 @@ func isOpen(open []OpenTask, c CallState) bool {
 // settledBut reports whether a turn may follow that has not seen the results of these background calls, and those of all
 // others.
 func (s *State) settledBut(open []OpenTask) bool {
-	lacks := func(c CallState) bool { return c.Finished == nil && !(c.Planned.Background != nil && isOpen(open, c)) }
+	lacks := func(c CallState) bool { return c.Finished == nil && (c.Planned.Background == nil || !isOpen(open, c)) }
 	return !slices.ContainsFunc(s.Calls, lacks) && !slices.ContainsFunc(s.Tasks, lacks)
 }
 

@@ -182,10 +182,7 @@ func data[T any](l *history, e events.Event) T {
 // checkMain checks the main chain of a run: order, settled steps, one end that comes last (I4, I7, S1, S8, S9).
 func (l *history) checkMain(run string) {
 	prev := events.Kind("")
-	step, cancelled := 0, false
-	tool := "" // of a run of one tool
-	var planned []events.CallPlanned
-	tasks := map[string]bool{} // open background calls of earlier steps, by toolCallId
+	w := walk{l: l, run: run, tasks: map[string]bool{}}
 	for _, f := range l.main[run] {
 		if !events.MayFollow(prev, f.Place.Kind) {
 			l.fail("I4", "run %s: %s follows %q", run, f.Place.Kind, prev)
@@ -193,42 +190,62 @@ func (l *history) checkMain(run string) {
 		prev = f.Place.Kind
 		switch f.Place.Kind {
 		case events.KindStart:
-			if tool = data[events.RunStarted](l, f).Request.ToolID; tool != "" {
+			if w.tool = data[events.RunStarted](l, f).Request.ToolID; w.tool != "" {
 				l.report["start:tool"]++
 			}
 		case events.KindStep:
-			d := data[events.StepFinished](l, f)
-			if tool != "" && (d.Step != 1 || len(d.Calls) != 1 || d.Calls[0].ToolName != tool || d.Model != "") {
-				l.fail("I7", "run %s is of the tool %s alone, and step %d is another", run, tool, d.Step)
-			}
-			if f.Place.N != step+1 || d.Step != f.Place.N {
-				l.fail("I7", "run %s: step %d after step %d", run, f.Place.N, step)
-			}
-			l.settledBefore(run, step, planned, f, tasks, d.Background)
-			if cancelled = cancelled || l.anyCancelled(run, step, planned); cancelled {
-				l.fail("S9", "run %s takes step %d after a cancel closed a call", run, f.Place.N)
-			}
-			step, planned = f.Place.N, d.Calls
+			w.checkStep(f)
 		case events.KindEnd:
-			d := data[events.RunEnded](l, f)
-			l.report["run:"+string(d.Outcome)]++
-			l.settledBefore(run, step, planned, f, tasks, d.Background)
-			if d.Outcome != events.RunCompleted && len(d.Background) > 0 {
-				l.fail("B16", "run %s ended as %s and leaves background calls open", run, d.Outcome)
-			}
-			if d.Outcome == events.RunCompleted && l.anyCancelled(run, step, planned) {
-				l.fail("S9", "run %s completed after a cancel closed a call", run)
-			}
-			l.releasedBefore(run, f, d.Background)
-			l.nothingAfter(run, f, d.Background)
+			w.checkEnd(f)
 		default:
 		}
 	}
 }
 
+// walk is a run's main chain up to a fact.
+type walk struct {
+	l         *history
+	run       string
+	tool      string // of a run of one tool
+	step      int
+	planned   []events.CallPlanned
+	cancelled bool
+	tasks     map[string]bool // open background calls of earlier steps, by toolCallId
+}
+
+func (w *walk) checkStep(f events.Event) {
+	l, d := w.l, data[events.StepFinished](w.l, f)
+	if w.tool != "" && (d.Step != 1 || len(d.Calls) != 1 || d.Calls[0].ToolName != w.tool || d.Model != "") {
+		l.fail("I7", "run %s is of the tool %s alone, and step %d is another", w.run, w.tool, d.Step)
+	}
+	if f.Place.N != w.step+1 || d.Step != f.Place.N {
+		l.fail("I7", "run %s: step %d after step %d", w.run, f.Place.N, w.step)
+	}
+	w.settledBefore(f, d.Background)
+	if w.cancelled = w.cancelled || l.anyCancelled(w.run, w.step, w.planned); w.cancelled {
+		l.fail("S9", "run %s takes step %d after a cancel closed a call", w.run, f.Place.N)
+	}
+	w.step, w.planned = f.Place.N, d.Calls
+}
+
+func (w *walk) checkEnd(f events.Event) {
+	l, d := w.l, data[events.RunEnded](w.l, f)
+	l.report["run:"+string(d.Outcome)]++
+	w.settledBefore(f, d.Background)
+	if d.Outcome != events.RunCompleted && len(d.Background) > 0 {
+		l.fail("B16", "run %s ended as %s and leaves background calls open", w.run, d.Outcome)
+	}
+	if d.Outcome == events.RunCompleted && l.anyCancelled(w.run, w.step, w.planned) {
+		l.fail("S9", "run %s completed after a cancel closed a call", w.run)
+	}
+	l.releasedBefore(w.run, f, d.Background)
+	l.nothingAfter(w.run, f, d.Background)
+}
+
 // settledBefore demands one result for every call of a step, and every background call of those before, before the fact that
 // follows, unless that one says that it has not seen the result of this background call.
-func (l *history) settledBefore(run string, step int, planned []events.CallPlanned, next events.Event, tasks map[string]bool, open []events.OpenTask) {
+func (w *walk) settledBefore(next events.Event, open []events.OpenTask) {
+	l, run, tasks := w.l, w.run, w.tasks
 	unseen := map[string]bool{}
 	for _, t := range open {
 		call, err := events.CallOf(run, t.C)
@@ -238,8 +255,8 @@ func (l *history) settledBefore(run string, step int, planned []events.CallPlann
 		unseen[call.String()] = true
 	}
 	background := maps.Clone(tasks)
-	for i, c := range planned {
-		id := events.CallID{Run: run, Step: step, Index: i + 1}.String()
+	for i, c := range w.planned {
+		id := events.CallID{Run: run, Step: w.step, Index: i + 1}.String()
 		background[id] = c.Background != nil
 	}
 	for id, is := range background {
