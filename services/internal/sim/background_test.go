@@ -512,9 +512,9 @@ func TestB16_5_Awaited(t *testing.T) {
 	})
 }
 
-// TestB16_4_FollowUntilIdle: a follower that asks for it goes on after the end of a run until the last background call has ended,
+// TestB16_3_FollowUntilIdle: a follower that asks for it goes on after the end of a run until the last background call has ended,
 // and the output has the real result in the place of what stood for it; another ends with the run.
-func TestB16_4_FollowUntilIdle(t *testing.T) {
+func TestB16_3_FollowUntilIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &scripted{turns: [][]agent.ModelPart{calls("research", order42, "pay", order42), says("it is on its way")}}
