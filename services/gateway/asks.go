@@ -99,7 +99,7 @@ func watchAsks(r *request) error {
 		return err
 	}
 	if err := out.raw(retryFrame); err != nil {
-		return nil //nolint:nilerr // the reader has gone
+		return nil // the reader has gone
 	}
 	err = pump(r, out, func(inner context.Context) iter.Seq2[client.AskEvent, error] {
 		return func(yield func(client.AskEvent, error) bool) {

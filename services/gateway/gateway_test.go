@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/approval"
 	"github.com/weirkeeper/weir/services/gateway"
 )
 
@@ -191,4 +192,27 @@ func TestTokens(t *testing.T) {
 			s.get("/api/agents", "Authorization", "Bearer "+token(t, conn, c.def)).want(c.status)
 		})
 	}
+}
+
+// A gate that is not one of weir dev takes the decisions of whom a gateway has logged in, because that signs them; it takes
+// them from no gateway that it does not know.
+func TestDecisionsAreSignedByTheGateway(t *testing.T) {
+	t.Parallel()
+	conn := start(t)
+	key, keys := newKey(t)
+	stranger, _ := newKey(t)
+	gates := serveWith(t, conn, approval.Config{Gateways: keys})
+	principal(t, conn, events.PrincipalDef{ID: "alice", Groups: []string{"finance"}})
+	text := token(t, conn, events.TokenDef{Principal: "alice"})
+	s := openWith(t, conn, gateway.Config{Key: &key, GateKeys: gates})
+	other := openWith(t, conn, gateway.Config{Key: &stranger, GateKeys: gates})
+	unsigned := openWith(t, conn, gateway.Config{GateKeys: gates})
+	for _, one := range []*site{s, other, unsigned} {
+		one.header.Set("Authorization", "Bearer "+text)
+	}
+	ask := s.held("pay")
+	about := map[string]string{"runId": ask.RunID, "toolCallId": ask.Payload.ToolCallID}
+	other.post("/api/agents/clerk/approve-tool-call", about).want(http.StatusUnauthorized, `"code":"unauthenticated"`)
+	unsigned.post("/api/asks/"+ask.Payload.ToolCallID+"/decision", `{"decision":"approve"}`).want(http.StatusUnauthorized)
+	s.post("/api/asks/"+ask.Payload.ToolCallID+"/decision", `{"decision":"approve"}`).want(http.StatusOK, `"principal":"alice"`)
 }

@@ -256,10 +256,9 @@ func readMessages(field string, raw json.RawMessage) (messages []events.Message,
 			return nil, nil, err
 		}
 		messages = append(messages, more...)
-		switch {
-		case m.Role == events.RoleTool:
+		if m.Role == events.RoleTool {
 			results = append(results, brought...)
-		default:
+		} else {
 			results = nil // answered before what comes after
 		}
 	}

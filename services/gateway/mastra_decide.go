@@ -50,8 +50,9 @@ func resume(b decideBody, ask *events.CallHeld) (client.Decision, error) {
 	switch d.Decision {
 	case events.Retry, events.Decline, events.Respond:
 		return d, nil
+	default:
+		return d, badBody("resumeData.action", "want retry, decline or respond")
 	}
-	return d, badBody("resumeData.action", "want retry, decline or respond")
 }
 
 // decided reads the request, finds the ask, and makes the decision about exactly that: its round and fingerprint are those

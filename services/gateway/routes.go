@@ -38,7 +38,9 @@ func (r Route) limit() int64 {
 var scopeStop = strings.Join(events.ScopesToStop(), " ")
 
 // Routes is the table. What is not in it is not there.
-func Routes() []Route {
+func Routes() []Route { return append(manifestRoutes(events.MayRead), routes()...) }
+
+func routes() []Route { //nolint:funlen // a table
 	return []Route{
 		{Method: http.MethodGet, Path: "/healthz", About: "whether the gateway lives", stream: health},
 

@@ -23,6 +23,7 @@ var commands = []row{
 	{groupServe, newApplyCommand},
 	{groupServe, newRulesCommand},
 	{groupServe, newKeysCommand},
+	{groupServe, newTokensCommand},
 	{groupServe, newDoctorCommand},
 	{groupOther, newDemoCommand},
 	{groupOther, newBenchCommand},

@@ -162,7 +162,7 @@ func (cfg workerConfig) build(ctx context.Context, p *part) error {
 	case gateway.Name:
 		own := cfg.Gateway
 		own.Log = log
-		s, err := gateway.New(p.conn, own)
+		s, err := gateway.New(p.conn, own) //nolint:contextcheck // its handlers have the contexts of their requests
 		if err != nil {
 			return err
 		}
