@@ -157,6 +157,9 @@ func (b *BackgroundTools) UnmarshalJSON(raw []byte) error {
 // BackgroundOf is how calls of a tool of an agent may run in the background; nil when they may not. What the agent says of
 // the tool goes before what the tool says itself. Calls that their client answers are never in the background.
 func BackgroundOf(a AgentDef, key string, m Manifest) *Background {
+	if a.ToolSearch != nil && IsToolFinder(key) {
+		return nil // the next turn is about what they find
+	}
 	own, err := ParseBackground(m.Background)
 	tasks := a.BackgroundTasks
 	if err != nil || m.Client() || tasks != nil && tasks.Disabled {

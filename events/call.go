@@ -149,6 +149,9 @@ type CallFinished struct {
 	Principal   string          `json:"principal,omitempty"`
 	GrantID     string          `json:"grantId,omitempty"`
 	Cancel      *CancelCause    `json:"cancel,omitempty"`
+	// Loads are the keys of the tools that the model may call from its next turn on: only results of search_tools and
+	// load_tool count, which the gate gives.
+	Loads []string `json:"loads,omitempty"`
 	// Foreign is the sequence of a fact that no service of Weir wrote and that this result therefore follows.
 	Foreign uint64 `json:"foreign,omitempty"`
 	// Display and Transcript are the outcome as it may be shown where a transform covers that target: the result or the error,

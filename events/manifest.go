@@ -109,6 +109,9 @@ type AgentDef struct {
 	// AutoResumeSuspendedTools lets messages of a thread answer what suspended tools of its earlier runs wait for.
 	AutoResumeSuspendedTools bool `json:"autoResumeSuspendedTools,omitempty"`
 
+	// ToolSearch lets its model find tools and load them.
+	ToolSearch *ToolSearch `json:"toolSearch,omitempty"`
+
 	// Transform says what may be shown of the calls of its runs.
 	Transform *TransformPolicy `json:"transform,omitempty"`
 

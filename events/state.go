@@ -38,6 +38,8 @@ type State struct {
 	// Waiting says that the model has said its last words while background calls were held: the run goes on with the result
 	// of one, or ends once none is held.
 	Waiting bool `json:"waiting,omitempty"`
+	// Loaded are the tools that calls of settled steps have loaded, where the agent has tool search.
+	Loaded []LoadedTool `json:"loaded,omitempty"`
 
 	// AutoResume is what the first step found out instead of speaking, when it did.
 	AutoResume *AutoResume `json:"autoResume,omitempty"`
@@ -286,6 +288,7 @@ func (s *State) settle(open []OpenTask) {
 	unseen := func(c CallState) bool { return isOpen(open, c) }
 	seen := s.seen(unseen)
 	s.Messages = seen.transcript()
+	s.Loaded = s.withLoads()
 	s.Counters = seen.counted()
 	var tasks []CallState
 	for _, c := range slices.Concat(s.Tasks, s.Calls) {
@@ -590,6 +593,7 @@ func (s *State) Clone() *State {
 	c.Messages = slices.Clone(s.Messages)
 	c.Calls = slices.Clone(s.Calls)
 	c.Tasks = slices.Clone(s.Tasks)
+	c.Loaded = slices.Clone(s.Loaded)
 	return &c
 }
 
@@ -603,6 +607,9 @@ func (s *State) Size() int {
 				size += len(p.Output.Value)
 			}
 		}
+	}
+	for _, t := range s.Loaded {
+		size += 32 + len(t.Key)
 	}
 	for key, t := range s.Options.ClientTools {
 		size += 256 + len(key) + len(t.Description) + len(t.InputSchema) + len(t.OutputSchema)

@@ -47,12 +47,42 @@ type Agent struct {
 	// waits for: when it does, that run goes on, and no other begins. Default: suspended tools wait to be resumed.
 	AutoResumeSuspendedTools bool
 
+	// ToolSearch lets the model find tools and load them, in place of being given them all. Default: it is given all.
+	ToolSearch *ToolSearch
+
 	// Transform says what may be shown of the calls of its runs, whatever their tools say. Default: what the tools say.
 	Transform *events.TransformPolicy
 
 	// BackgroundTasks says which of its calls may run in the background, beside what its tools say themselves. Default: what
 	// the tools say.
 	BackgroundTasks *events.BackgroundTasks
+}
+
+// ToolSearch is for agents with more tools than a model should read at once. The model is given two tools, search_tools and
+// load_tool; what it has loaded it may call from its next turn on, for as long as the run lasts. A loaded tool keeps its
+// approval rules, hooks, transforms and schemas.
+type ToolSearch struct {
+	Tools   Tools             // tools written in Go, by key
+	ToolIDs map[string]string // tools that are registered elsewhere: key → id
+
+	TopK          int     // how many tools a search finds; default 5
+	MinScore      float64 // of what a search finds; default 0
+	AutoLoad      bool    // what a search finds is loaded
+	InjectCatalog bool    // the model is told names and descriptions of all of them at once
+	// Filter is a CEL expression over tool, agent, run and context. Tools for which it is not true, or fails, are not there for
+	// the model: it cannot find, load or call them. Default: all are.
+	Filter string
+	Scope  string // of what is loaded: run (default). Thread is not supported by this release
+}
+
+func (t *ToolSearch) def() *events.ToolSearch {
+	if t == nil {
+		return nil
+	}
+	return &events.ToolSearch{
+		Tools: idsOf(t.Tools, t.ToolIDs), TopK: t.TopK, MinScore: t.MinScore, AutoLoad: t.AutoLoad,
+		InjectCatalog: t.InjectCatalog, Filter: t.Filter, Scope: t.Scope,
+	}
 }
 
 // Def is the agent as data, as the registry holds it. An agent that is defined wrongly gives an error with the code
@@ -63,7 +93,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		Tools: a.toolIDs(), Agents: a.agentIDs(), Workflows: maps.Clone(a.Workflows), ToolChoice: a.ToolChoice,
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
-		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks,
+		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks, ToolSearch: a.ToolSearch.def(),
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)
@@ -73,7 +103,8 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		limits := a.Limits
 		d.Limits = &limits
 	}
-	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check(), a.backgroundIssues())
+	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check(), a.backgroundIssues(),
+		d.ToolSearch.Check(d.Tools))
 	if _, err := SafeNames(a.Keys()); err != nil {
 		if len(issues) == 0 {
 			return d, err
@@ -87,6 +118,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 func (a *Agent) Keys() []string {
 	var keys []string
 	keys = slices.AppendSeq(keys, maps.Keys(a.toolIDs()))
+	keys = append(keys, a.ToolSearch.def().Keys()...)
 	for key := range a.Agents {
 		keys = append(keys, AgentPrefix+key)
 	}
@@ -97,12 +129,14 @@ func (a *Agent) Keys() []string {
 	return slices.Compact(keys)
 }
 
-func (a *Agent) toolIDs() map[string]string {
-	ids := maps.Clone(a.ToolIDs)
+func (a *Agent) toolIDs() map[string]string { return idsOf(a.Tools, a.ToolIDs) }
+
+func idsOf(tools Tools, registered map[string]string) map[string]string {
+	ids := maps.Clone(registered)
 	if ids == nil {
-		ids = make(map[string]string, len(a.Tools))
+		ids = make(map[string]string, len(tools))
 	}
-	for key, t := range a.Tools {
+	for key, t := range tools {
 		if t != nil {
 			ids[key] = t.Manifest().ID
 		}
@@ -150,29 +184,39 @@ func (a *Agent) toolIssues() []events.Issue {
 		list = append(list, events.Issue{Field: field, Message: fmt.Sprintf(format, args...)})
 	}
 	byID := map[string]events.Manifest{}
-	for key, t := range a.Tools {
-		if t == nil {
-			add("tools."+key, "has no tool")
-			continue
+	check := func(field string, tools Tools, registered map[string]string) {
+		for key, t := range tools {
+			if t == nil {
+				add(field+key, "has no tool")
+				continue
+			}
+			if err := Check(t); err != nil {
+				add(field+key, "%s", err)
+			}
+			if _, twice := registered[key]; twice {
+				add(field+key, "is a key of toolIds too")
+			}
+			m := t.Manifest()
+			if other, ok := byID[m.ID]; ok && !sameManifest(m, other) {
+				add(field+key, "another tool of this agent has the id %q", m.ID)
+			}
+			byID[m.ID] = m
 		}
-		if err := Check(t); err != nil {
-			add("tools."+key, "%s", err)
-		}
-		if _, twice := a.ToolIDs[key]; twice {
-			add("tools."+key, "is a key of toolIds too")
-		}
-		m := t.Manifest()
-		if other, ok := byID[m.ID]; ok && !sameManifest(m, other) {
-			add("tools."+key, "another tool of this agent has the id %q", m.ID)
-		}
-		byID[m.ID] = m
+	}
+	check("tools.", a.Tools, a.ToolIDs)
+	found := map[string]string{}
+	if a.ToolSearch != nil {
+		check("toolSearch.tools.", a.ToolSearch.Tools, a.ToolSearch.ToolIDs)
+		found = a.ToolSearch.ToolIDs
 	}
 	for key, sub := range a.Agents {
 		if sub == nil || sub.ID == "" {
 			add("agents."+key, "has no agent with an id")
 		}
 	}
-	for field, ids := range map[string]map[string]string{"toolIds": a.ToolIDs, "workflows": a.Workflows} {
+	for field, ids := range map[string]map[string]string{
+		"toolIds": a.ToolIDs, "workflows": a.Workflows, "toolSearch.toolIds": found,
+	} {
 		for key, id := range ids {
 			if text := idIssue(id); text != "" {
 				add(field+"."+key, "id %s", text)
@@ -197,6 +241,8 @@ func (a *Agent) choiceIssues() []events.Issue {
 		}
 	}
 	switch key, named := strings.CutPrefix(a.ToolChoice, "tool:"); {
+	case named && a.ToolSearch.def().Finds(key, nil):
+		list = append(list, events.Issue{Field: "toolChoice", Message: fmt.Sprintf("the model must load the tool %q before it can call it", key)})
 	case named && !slices.Contains(keys, key):
 		list = append(list, events.Issue{Field: "toolChoice", Message: fmt.Sprintf("no tool has the key %q", key)})
 	case !named && !slices.Contains([]string{"", "auto", "none", "required"}, a.ToolChoice):

@@ -86,6 +86,14 @@
 // An [Agent] is a model with instructions and things to do. It is data, and [Agent.Def] is what is registered. Its
 // tools are known to the model by their keys; other agents by "agent-<key>", and each of their runs is one call.
 //
+// # Many tools
+//
+// A model that is given hundreds of tools chooses badly. [Agent].ToolSearch gives it search_tools and load_tool in place of them:
+// what it has loaded it may call from its next turn on. A tool that is found is the same tool as one that is always there: it is
+// asked about, hooked and shown as its definition, the agent and the operators say. search_tools and load_tool run nothing, so
+// RequireToolApproval of the agent does not hold them; rules and hooks that name them do. What the filter hides cannot be found,
+// loaded or called, and ActiveTools bounds what can be found too.
+//
 // # Tools of clients
 //
 // A tool of [NewClientTool] has no function: whoever asked for the run executes its calls, and answers them. A request may

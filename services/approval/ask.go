@@ -72,6 +72,10 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 	if err != nil {
 		return err
 	}
+	loaded, err := s.loadedBefore(ctx, r, data.Step)
+	if err != nil {
+		return err
+	}
 	said := r.said(data)
 	questions := make([]question, 0, len(data.Calls))
 	for i, planned := range data.Calls {
@@ -80,7 +84,7 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 			continue // of the background, and over
 		}
 		q := s.question(r, rules, call, planned)
-		q.said = said
+		q.said, q.loaded = said, loaded
 		questions = append(questions, q)
 	}
 	readyAll(ctx, questions)

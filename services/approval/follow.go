@@ -100,6 +100,12 @@ func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
 		return s.judgeEdit(ctx, r, a)
 	case a.data.Decision.Releases() && r.client(a.ask.ToolName):
 		return s.askClient(ctx, r, a)
+	case a.data.Decision.Releases() && r.search.Answers(a.ask.ToolName):
+		found, err := s.findFor(ctx, r, a)
+		if err != nil {
+			return err
+		}
+		v.finished = found
 	case a.data.Decision.Releases():
 		if err := s.keepGrant(ctx, a); err != nil {
 			return fmt.Errorf("keep grant of %s: %w", a.call, err)
@@ -200,6 +206,9 @@ func (s *Service) judgeEdit(ctx context.Context, r *run, a answered) error {
 	}
 	q := s.question(r, rules, a.call, events.CallPlanned{ToolCallID: a.ask.ToolCallID, ToolName: a.ask.ToolName, Background: a.ask.Background})
 	q.round, q.edited, q.follows, q.attempt = a.ask.Round+1, a.data.Args, a.fact.Seq, a.ask.Attempt
+	if q.loaded, err = s.loadedBefore(ctx, r, a.call.Step); err != nil {
+		return err
+	}
 	v := s.rule(ctx, q)
 	if v.held != nil {
 		v.held.LastWords = a.ask.LastWords

@@ -30,6 +30,7 @@ type question struct {
 	attempt int           // attempts to execute so far
 	said    string        // what the agent said before the call; no rule sees it
 	now     time.Time
+	loaded  []string // keys of the tools that the model had loaded when it asked for the call
 	hooks   asker    // asks hook services; nil: there are none
 	ready   *readied // the call frozen, when that was done before
 }
@@ -66,6 +67,8 @@ func (q question) decide(ctx context.Context) ruling {
 		a := q.askClient(f)
 		a.Rules = q.rules.Digest()
 		return ruling{held: a, input: f.args}
+	case j.Action == rule.Allow && q.run.search.Answers(q.planned.ToolName):
+		return ruling{finished: q.find(ctx, f.args), input: f.args}
 	case j.Action == rule.Allow:
 		by := events.AllowedBy{
 			Rules: q.rules.Digest(), Rule: j.Reason.Rule, Set: j.Reason.Set, SetDigest: j.Reason.Digest, Answer: q.follows,
@@ -95,7 +98,7 @@ func (q question) freeze(ctx context.Context) (frozen, *events.CallFinished) {
 		return q.ready.frozen, q.ready.refused
 	}
 	t, known := q.run.tools[q.planned.ToolName]
-	if usable := q.run.usable(); !known || !slices.Contains(usable, q.planned.ToolName) {
+	if usable := q.run.usable(ctx, q.loaded); !known || !slices.Contains(usable, q.planned.ToolName) {
 		return frozen{}, q.result(events.OutcomeUnknown, unknownTool(q.planned.ToolName, usable))
 	}
 	args := q.edited
@@ -204,8 +207,8 @@ func (q question) hold(f frozen, j rule.Judgement) *events.CallHeld {
 	a.LastWords = events.LastWordsOf(q.said)
 	a.Reason = judge.Reason(j.Reason)
 	q.restrict(a, j)
-	// People have to see what became of what they wrote; and a call of a client is not released: its client is asked next.
-	a.NoGrant = a.NoGrant || f.changed != "" || f.tool.Client()
+	// People have to see what became of what they wrote; and a call of a client, or one that the gate answers, is not released.
+	a.NoGrant = a.NoGrant || f.changed != "" || f.tool.Client() || q.run.search.Answers(q.planned.ToolName)
 	return a
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/internal/jq"
+	"github.com/weirkeeper/weir/services/internal/toolsearch"
 	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
@@ -21,6 +22,8 @@ type run struct {
 	hooks events.Hooks               // asked before each call
 	tools map[string]*tool           // by the key that the model sees
 	views map[string]*transform.View // by key, of tools that hide something
+
+	search *toolsearch.Catalog // nil: the agent has no tool search
 }
 
 // tool is a pinned definition, ready to be used.
@@ -117,6 +120,9 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 			return nil, fmt.Errorf("client tool %s: %w", key, err)
 		}
 	}
+	if err := s.addSearch(ctx, r); err != nil {
+		return nil, err
+	}
 	for key, t := range r.tools {
 		if v := transform.New(t.Manifest, t.secrets, st.Options.TransformPolicy(r.agent), s.conn.TransformAtHost); v != nil {
 			r.views[key] = v
@@ -194,15 +200,12 @@ func (s *Service) compile(ctx context.Context, m events.Manifest, digest string)
 	return t, nil
 }
 
-// usable are the keys that the model may call, in order; a hidden one is unknown to it.
-func (r *run) usable() []string {
-	active := r.agent.ActiveTools
-	if r.start.Options.ActiveTools != nil {
-		active = r.start.Options.ActiveTools
-	}
+// usable are the keys that the model may call once it has loaded these, in order; a hidden one is unknown to it.
+func (r *run) usable(ctx context.Context, loaded []string) []string {
+	active := toolsearch.Active(r.start, r.agent)
 	var keys []string
 	for key := range r.tools {
-		if active == nil || slices.Contains(*active, key) {
+		if r.search.Offers(ctx, key, active, loaded) {
 			keys = append(keys, key)
 		}
 	}

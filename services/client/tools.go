@@ -103,7 +103,7 @@ func agentsWith(t ToolInfo, key string) string {
 func keysOf(tool string, agents []events.AgentDef) []ToolKey {
 	keys := []ToolKey{}
 	for _, a := range agents {
-		for key, id := range a.Tools {
+		for key, id := range a.AllTools() {
 			if id == tool {
 				keys = append(keys, ToolKey{AgentID: a.ID, Key: key})
 			}

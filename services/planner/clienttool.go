@@ -35,6 +35,10 @@ func checkClientTools(req events.RunRequested, def events.AgentDef) *events.Erro
 	}
 	var issues []events.Issue
 	for _, key := range slices.Sorted(maps.Keys(req.ClientTools)) {
+		if def.ToolSearch != nil && events.IsToolFinder(key) {
+			issues = append(issues, events.Issue{Field: "clientTools." + key, Message: "is the name of a tool by which the model finds others"})
+			continue
+		}
 		c := req.ClientTools[key]
 		err := agent.Check(described{manifest: c.Manifest(key, nil)})
 		if err == nil {
@@ -55,10 +59,13 @@ func checkClientTools(req events.RunRequested, def events.AgentDef) *events.Erro
 		return refusal
 	}
 	keys := slices.Collect(maps.Keys(req.ClientTools))
-	for key := range def.Tools {
+	for key := range def.AllTools() {
 		if _, replaced := req.ClientTools[key]; !replaced {
 			keys = append(keys, key)
 		}
+	}
+	if def.ToolSearch != nil {
+		keys = append(keys, events.ToolSearchTools, events.ToolLoadTool)
 	}
 	if _, err := agent.SafeNames(keys); err != nil {
 		return bad("%v", err)

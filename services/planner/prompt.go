@@ -2,12 +2,14 @@ package planner
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/internal/toolsearch"
 )
 
 // prompt is a turn's request to the model, and the way back from the names that the model sees to the agent's keys.
@@ -18,7 +20,7 @@ type prompt struct {
 }
 
 // promptOf builds the request of a run's next turn from its pinned definitions, its frozen options and what has been said.
-func promptOf(st *events.State, def *definition, model string, messages []events.Message) (prompt, *events.Error) {
+func promptOf(ctx context.Context, st *events.State, def *definition, model string, messages []events.Message) (prompt, *events.Error) {
 	if err := checkPairing(messages); err != nil {
 		return prompt{}, events.Errorf(events.CodeTranscriptBroken, "%v", err)
 	}
@@ -31,7 +33,7 @@ func promptOf(st *events.State, def *definition, model string, messages []events
 	if st.Options.Instructions != nil {
 		p.request.Instructions = *st.Options.Instructions
 	}
-	names, broken := p.addTools(st, def)
+	names, broken := p.addTools(ctx, st, def)
 	p.request.Messages = fit(messages, names)
 	if key, ok := strings.CutPrefix(p.request.ToolChoice, "tool:"); ok {
 		p.request.ToolChoice = "tool:" + cmp.Or(names[key], key)
@@ -40,22 +42,22 @@ func promptOf(st *events.State, def *definition, model string, messages []events
 }
 
 // addTools gives the model the tools that it may call, in the order of their keys, and returns the names under which it
-// sees them.
-func (p *prompt) addTools(st *events.State, def *definition) (map[string]string, *events.Error) {
+// sees them. Those that it can find it may call when it has loaded them.
+func (p *prompt) addTools(ctx context.Context, st *events.State, def *definition) (map[string]string, *events.Error) {
 	if p.request.ToolChoice == "none" {
 		return nil, nil
 	}
-	active := def.agent.ActiveTools
-	if st.Options.ActiveTools != nil {
-		active = st.Options.ActiveTools
-	}
+	search, active, loaded := toolsearch.New(st, def.agent, def.tools), toolsearch.Active(st, def.agent), st.LoadedBefore(st.Step+1)
 	var keys []string
 	for key := range def.tools {
-		if active == nil || slices.Contains(*active, key) {
+		if search.Offers(ctx, key, active, loaded) {
 			keys = append(keys, key)
 		}
 	}
 	slices.Sort(keys)
+	if slices.Contains(keys, events.ToolSearchTools) {
+		p.request.Instructions = joined(p.request.Instructions, search.Instructions(ctx))
+	}
 	names, err := agent.SafeNames(keys)
 	if err != nil {
 		return nil, events.Errorf(events.CodeToolNameCollision, "%v", err)
@@ -77,6 +79,14 @@ func (p *prompt) addTools(st *events.State, def *definition) (map[string]string,
 		})
 	}
 	return names, nil
+}
+
+// joined are two texts as paragraphs; one that is empty is none.
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n\n" + b
 }
 
 // sourceBuiltin is the kind of tools that come with Weir.

@@ -197,8 +197,11 @@ func (s *Service) pin(ctx context.Context, req events.RunRequested) (events.Defi
 	if err := json.Unmarshal(raw, &def); err != nil {
 		return events.Definitions{}, events.Errorf(events.CodeInvalidDefinition, "agent %s: %v", req.AgentID, err), nil
 	}
+	if issues := def.ToolSearch.Check(def.Tools); len(issues) > 0 {
+		return events.Definitions{}, events.Errorf(events.CodeInvalidDefinition, "agent %s: %s %s", req.AgentID, issues[0].Field, issues[0].Message), nil
+	}
 	pins := events.Definitions{Agent: events.Digest(raw), Tools: map[string]string{}}
-	for key, id := range def.Tools {
+	for key, id := range def.AllTools() {
 		tool, err := s.conn.Named(ctx, events.RegistryTool, id)
 		if errors.Is(err, jetstream.ErrNotFound) {
 			continue // nobody hosts it yet: the model is not shown it
@@ -220,10 +223,17 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 	for key := range req.ClientTools {
 		tools[key] = ""
 	}
+	for _, key := range def.ToolSearch.Keys() { // by which others are found: they need no pins
+		if events.IsToolFinder(key) {
+			tools[key] = ""
+		}
+	}
 	known := slices.Sorted(maps.Keys(tools))
 	if req.ActiveTools != nil {
+		ourTools := def.AllTools()
 		for _, key := range *req.ActiveTools {
-			_, ours := def.Tools[key]
+			_, ours := ourTools[key]
+			ours = ours || def.ToolSearch != nil && events.IsToolFinder(key)
 			if _, clients := req.ClientTools[key]; !ours && !clients {
 				return events.Errorf(events.CodeInvalidRequest, "activeTools: agent %s has no tool %q; it has: %s",
 					def.ID, key, strings.Join(known, ", "))
@@ -231,6 +241,9 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 		}
 	}
 	if key, ok := strings.CutPrefix(req.ToolChoice, "tool:"); ok {
+		if def.ToolSearch.Finds(key, req.ClientTools) {
+			return events.Errorf(events.CodeInvalidRequest, "toolChoice: the model must load the tool %q before it can call it", key)
+		}
 		if _, ok := tools[key]; !ok {
 			return events.Errorf(events.CodeInvalidRequest, "toolChoice: agent %s has no tool %q; it has: %s",
 				def.ID, key, strings.Join(known, ", "))

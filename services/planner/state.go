@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
+	"github.com/weirkeeper/weir/services/internal/toolsearch"
 	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
@@ -136,6 +137,9 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 		d.tools[key] = m
 	}
 	d.addClientTools(st.Options.ClientTools)
+	if d.agent.ToolSearch != nil {
+		maps.Copy(d.tools, toolsearch.Finders())
+	}
 	for key, m := range d.tools {
 		if v := transform.New(m, events.SecretsOf(m), st.Options.TransformPolicy(d.agent), s.conn.TransformAtHost); v != nil {
 			d.views[key] = v

@@ -227,7 +227,7 @@ func (n *narrator) tell(s story.Story) string {
 func (n *narrator) turn(said []byte) {
 	n.t.Helper()
 	n.say("turn %d", n.st.Step+1)
-	p, broken := promptOf(n.st, &n.def, "story", n.st.Transcript())
+	p, broken := promptOf(n.t.Context(), n.st, &n.def, "story", n.st.Transcript())
 	if broken != nil {
 		n.show("broken", broken)
 		return

@@ -31,7 +31,7 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 	if err != nil {
 		return fmt.Errorf("read the results of %s: %w", st.RunID, err)
 	}
-	p, broken := promptOf(st, def, name, messages)
+	p, broken := promptOf(ctx, st, def, name, messages)
 	if broken == nil {
 		broken = p.searches(model, cmp.Or(st.Options.Model, def.agent.Model))
 	}

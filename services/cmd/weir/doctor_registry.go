@@ -107,13 +107,13 @@ func (d *doctor) agents(context.Context) error {
 	}
 	before := len(d.found)
 	for _, id := range slices.Sorted(maps.Keys(d.reg.agents)) {
-		a := d.reg.agents[id]
-		for _, key := range slices.Sorted(maps.Keys(a.Tools)) {
-			m, registered := d.reg.tools[a.Tools[key]]
+		tools := d.reg.agents[id].AllTools()
+		for _, key := range slices.Sorted(maps.Keys(tools)) {
+			m, registered := d.reg.tools[tools[key]]
 			switch {
 			case !registered:
 				d.tell(levelError, "start the executor that has it, or put it into weir.yaml and apply that",
-					"agent %s: tool %s is not registered", id, a.Tools[key])
+					"agent %s: tool %s is not registered", id, tools[key])
 			case m.Client(): // whoever asks for a run executes it
 			case !hosted[m.ID+"@"+m.Version]:
 				d.tell(levelError, fmt.Sprintf("start its executor: weir serve tool-executor --pool %s", m.Pool),

@@ -15,7 +15,7 @@ import (
 
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
-	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks",
+	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks", "toolSearch",
 }
 
 // readAgents reads the section agents.
@@ -33,6 +33,8 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 		if a.has("transform") {
 			def.Transform = a.policy(f)
 		}
+		search, found := a.toolSearch()
+		def.ToolSearch = search
 		a.require("model")
 		a.checkNames(def)
 		a.checkModel(def.Model, known)
@@ -46,12 +48,40 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			data.Tools = nil // as it is read back
 		}
 		f.Agents = append(f.Agents, data)
-		for _, key := range slices.Sorted(maps.Keys(data.Tools)) {
-			f.refer(o.r, a.toolEntry(key), reference{
-				kind: events.RegistryTool, path: join(a.sub("tools"), key), name: data.Tools[key],
-			})
+		a.referTools(f, data.Tools)
+		if data.ToolSearch != nil {
+			found.referTools(f, data.ToolSearch.Tools)
 		}
 	}
+}
+
+// referTools notes which tools must be registered.
+func (o object) referTools(f *File, tools map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(tools)) {
+		f.refer(o.r, o.toolEntry(key), reference{kind: events.RegistryTool, path: join(o.sub("tools"), key), name: tools[key]})
+	}
+}
+
+// toolSearch reads the tools that an agent's model finds by itself, and where they are written. How its fields go together,
+// [events.ToolSearch.Check] says.
+func (o object) toolSearch() (*agent.ToolSearch, object) {
+	if !o.has("toolSearch") {
+		return nil, o
+	}
+	t := o.r.object(o.fields["toolSearch"], o.sub("toolSearch"),
+		"tools", "topK", "minScore", "autoLoad", "injectCatalog", "filter", "scope")
+	if t.node.Kind != yaml.MappingNode {
+		return nil, o
+	}
+	t.require("tools")
+	def := &agent.ToolSearch{
+		ToolIDs: t.tools(), TopK: t.countTo("topK", events.MaxTopK), MinScore: t.score("minScore"), AutoLoad: t.on("autoLoad"),
+		InjectCatalog: t.on("injectCatalog"), Filter: t.code("filter"), Scope: t.text("scope"),
+	}
+	if def.Filter != "" {
+		t.compile("filter", def.Filter)
+	}
+	return def, t
 }
 
 // tools reads a list of tool ids, or a mapping of keys, which the model sees, to tool ids.
@@ -117,7 +147,11 @@ func (o object) checkNames(def agent.Agent) {
 		return
 	}
 	for _, issue := range e.Issues {
-		p := o.r.problem(o.find("tools."+issue.Field), join(o.sub("tools"), issue.Field), "%s", issue.Message)
+		where := "tools"
+		if def.ToolSearch != nil && def.ToolSearch.ToolIDs[issue.Field] != "" {
+			where = "toolSearch.tools"
+		}
+		p := o.r.problem(o.find(where+"."+issue.Field), join(o.sub(where), issue.Field), "%s", issue.Message)
 		p.code = e.Code
 		o.r.problems = append(o.r.problems, p)
 	}
@@ -133,6 +167,9 @@ func definitionIssues(err error) error {
 	for i := range issues {
 		if key, ok := strings.CutPrefix(issues[i].Field, "toolIds."); ok {
 			issues[i].Field = "tools." + key
+		}
+		if key, ok := strings.CutPrefix(issues[i].Field, "toolSearch.toolIds."); ok {
+			issues[i].Field = "toolSearch.tools." + key
 		}
 	}
 	if len(issues) == 0 {

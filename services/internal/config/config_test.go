@@ -108,7 +108,14 @@ func TestFullExample(t *testing.T) {
 	if diff := cmp.Diff(want, billing); diff != "" {
 		t.Error(diff)
 	}
-	if quiet := f.Agents[1]; string(quiet.ModelSettings) != `{"temperature":0.2}` || quiet.ActiveTools == nil || len(*quiet.ActiveTools) > 0 {
+	search := &events.ToolSearch{
+		Tools: map[string]string{"refund": "issue_refund", "lookup": "lookup_order"}, TopK: 3, MinScore: 0.5, AutoLoad: true,
+		InjectCatalog: true, Filter: `tool.effect != "effectful" || context.staff`, Scope: events.ScopeRun,
+	}
+	if diff := cmp.Diff(search, f.Agents[1].ToolSearch); diff != "" {
+		t.Error(diff)
+	}
+	if quiet := f.Agents[2]; string(quiet.ModelSettings) != `{"temperature":0.2}` || quiet.ActiveTools == nil || len(*quiet.ActiveTools) > 0 {
 		t.Errorf("quiet = %+v", quiet)
 	}
 	input := string(f.Tools[0].Manifest.InputSchema)

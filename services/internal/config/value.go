@@ -165,6 +165,20 @@ func (o object) countTo(key string, most int) int {
 	return v
 }
 
+// score reads a number that is not negative.
+func (o object) score(key string) float64 {
+	if !o.has(key) {
+		return 0
+	}
+	n := real(o.fields[key])
+	var v float64
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || n.Decode(&v) != nil || !(v >= 0 && v <= math.MaxFloat64) {
+		o.fail(key, "want a number that is not negative, got %s", kindOf(n))
+		return 0
+	}
+	return v
+}
+
 // durationForm is what schemas/config.json says of a duration.
 var durationForm = regexp.MustCompile(`^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}(\.[0-9]{1,9})?s)?([0-9]{1,6}ms)?$`)
 

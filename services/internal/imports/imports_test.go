@@ -44,12 +44,12 @@ var ours = map[string][]string{
 	"services/planner": {
 		"events", "jetstream", "services/agent", "services/internal/jq",
 		"services/internal/lru", "services/internal/rule", "services/internal/service", "services/internal/telemetry",
-		"services/internal/transform",
+		"services/internal/toolsearch", "services/internal/transform",
 	},
 	"services/approval": {
 		"events", "jetstream", "services/internal/jq", "services/internal/judge", "services/internal/lru",
 		"services/internal/rule", "services/internal/service", "services/internal/telemetry",
-		"services/internal/transform",
+		"services/internal/toolsearch", "services/internal/transform",
 	},
 	"services/toolexecutor": {
 		"events", "jetstream", "services/agent", "services/internal/egress",
@@ -71,17 +71,18 @@ var ours = map[string][]string{
 		"events", "services/agent", "services/internal/egress", "services/internal/jq", "services/internal/judge",
 		"services/internal/rule", "services/models", "services/tools",
 	},
-	"services/internal/egress":    {},
-	"services/internal/imports":   {},
-	"services/internal/jq":        {},
-	"services/internal/judge":     {"events", "services/internal/rule"}, // the gate's judgement, for tests of rules too
-	"services/internal/lru":       {},
-	"services/internal/rule":      {},
-	"services/internal/service":   {},
-	"services/internal/sim":       {everything},
-	"services/internal/story":     {},
-	"services/internal/telemetry": {},
-	"services/internal/transform": {"events", "services/internal/jq", "services/internal/lru", "services/internal/rule"},
+	"services/internal/egress":     {},
+	"services/internal/imports":    {},
+	"services/internal/jq":         {},
+	"services/internal/judge":      {"events", "services/internal/rule"}, // the gate's judgement, for tests of rules too
+	"services/internal/lru":        {},
+	"services/internal/rule":       {},
+	"services/internal/service":    {},
+	"services/internal/sim":        {everything},
+	"services/internal/story":      {},
+	"services/internal/telemetry":  {},
+	"services/internal/toolsearch": {"events", "services/agent", "services/internal/judge", "services/internal/rule"},
+	"services/internal/transform":  {"events", "services/internal/jq", "services/internal/lru", "services/internal/rule"},
 
 	"services/internal/egress/egresstest": {"services/internal/egress"},
 

@@ -111,19 +111,24 @@ type Call struct {
 	Hooks []events.Rule
 }
 
+// Finder reports whether a call finds or loads tools: it runs nothing, and the gate answers it.
+func (c Call) Finder() bool {
+	return c.Tool.Source.Kind == "builtin" && events.IsToolFinder(c.Tool.ID) && c.Tool.ID == c.ToolName
+}
+
 // Run is what expressions see of a run.
 type Run struct{ ID, Thread, Resource, Requester string }
 
 // Judge joins what the tool, the run and the operators' rule sets say. What cannot be evaluated holds.
 func (r *Rules) Judge(ctx context.Context, e *rule.Evaluator, c Call) rule.Judgement {
 	tool, run := requirement(c.Tool.RequireApproval), requirement(c.RequireToolApproval)
-	if c.Tool.Source.Kind == "client" { // it waits for its client anyway
+	if c.Tool.Source.Kind == "client" || c.Finder() { // it waits for its client anyway; or nothing is run
 		run = rule.Requirement{}
 	}
 	if tool.When == "" && run.When == "" && len(r.sets)+len(c.Hooks) == 0 {
 		return e.Require(ctx, tool, run, rule.Input{})
 	}
-	in, err := c.input()
+	in, err := c.Input()
 	if err != nil {
 		m := rule.Match{Set: -1, Rule: -1, Action: rule.Ask, Reason: rule.Reason{
 			Rule: "arguments", Text: "the arguments cannot be given to rules", Error: err.Error(),
@@ -168,8 +173,8 @@ func requirement(a *events.Approval) rule.Requirement {
 	return rule.Requirement{Fixed: &a.Always}
 }
 
-// input is what expressions see.
-func (c Call) input() (rule.Input, error) {
+// Input is what expressions see of a call.
+func (c Call) Input() (rule.Input, error) {
 	args, err := exact(c.Args)
 	if err != nil {
 		return rule.Input{}, err
