@@ -109,6 +109,9 @@ type AgentDef struct {
 	// AutoResumeSuspendedTools lets messages of a thread answer what suspended tools of its earlier runs wait for.
 	AutoResumeSuspendedTools bool `json:"autoResumeSuspendedTools,omitempty"`
 
+	// ToolCallConcurrency is how many calls of a run execute at once; none: any number.
+	ToolCallConcurrency Concurrency `json:"toolCallConcurrency,omitempty"`
+
 	// ToolSearch lets its model find tools and load them.
 	ToolSearch *ToolSearch `json:"toolSearch,omitempty"`
 

@@ -31,6 +31,9 @@ type RunRequested struct {
 	// Transform says what may be shown of the calls of the run, in place of the agent's policy.
 	Transform *TransformPolicy `json:"transform,omitempty"`
 
+	// ToolCallConcurrency is how many of its calls execute at once; none: as the agent says.
+	ToolCallConcurrency Concurrency `json:"toolCallConcurrency,omitempty"`
+
 	// AutoResumeSuspendedTools lets the message answer what suspended tools of the thread wait for, and lets later messages
 	// answer tools of this run; null: as the agent says.
 	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`

@@ -66,6 +66,8 @@ type Options struct {
 
 	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`
 
+	ToolCallConcurrency Concurrency `json:"toolCallConcurrency,omitempty"`
+
 	Transform *TransformPolicy `json:"transform,omitempty"`
 }
 
@@ -200,8 +202,8 @@ func StateOf(d RunStarted, e Event) *State {
 			ToolID: r.ToolID, Args: r.Args, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 			ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits,
 			Metadata: r.Metadata, Hooks: r.Hooks, AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
-			ClientTools: r.ClientTools,
-			Transform:   r.Transform,
+			ClientTools: r.ClientTools, ToolCallConcurrency: r.ToolCallConcurrency,
+			Transform: r.Transform,
 		},
 		RequestContext: r.RequestContext, TraceParent: e.TraceParent,
 		MainSeq: e.Seq, Messages: slices.Clone([]Message(r.Messages)), Calls: []CallState{},

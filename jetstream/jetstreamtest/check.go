@@ -129,6 +129,7 @@ func Verify(facts []events.Event, o CheckOptions) (Report, []string) {
 	}
 	l.checkEffects()
 	l.checkAutoResumes()
+	l.checkConcurrency()
 	return l.report, l.broken
 }
 

@@ -47,6 +47,10 @@ type Agent struct {
 	// waits for: when it does, that run goes on, and no other begins. Default: suspended tools wait to be resumed.
 	AutoResumeSuspendedTools bool
 
+	// ToolCallConcurrency is how many calls of a run execute at once. Calls that wait for people do not count. Default: any
+	// number.
+	ToolCallConcurrency int
+
 	// ToolSearch lets the model find tools and load them, in place of being given them all. Default: it is given all.
 	ToolSearch *ToolSearch
 
@@ -94,6 +98,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
 		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks, ToolSearch: a.ToolSearch.def(),
+		ToolCallConcurrency: events.Concurrency(a.ToolCallConcurrency),
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)
@@ -104,7 +109,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		d.Limits = &limits
 	}
 	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check(), a.backgroundIssues(),
-		d.ToolSearch.Check(d.Tools))
+		d.ToolSearch.Check(d.Tools), d.ToolCallConcurrency.Check())
 	if _, err := SafeNames(a.Keys()); err != nil {
 		if len(issues) == 0 {
 			return d, err

@@ -114,6 +114,8 @@ type Service struct {
 	states   *lru.Cache[string, *events.State] // by run id: the fold up to a main fact that the value names
 	tools    *lru.Cache[string, *tool]         // by digest
 	verified *lru.Cache[[32]byte, struct{}]    // signed facts that this process has made or verified, by content
+	ready    *lru.Cache[string, *readied]      // by call: frozen calls that wait for their turn
+	helped   *lru.Cache[string, struct{}]      // by event id: facts that this process has helped on from
 	rules    ruleBook
 	exprs    *rule.Cache
 	waits    waits
@@ -126,6 +128,8 @@ const (
 	maxTools      = 1024
 	maxVerified   = 16384
 	maxExprs      = 1024
+	maxReadyBytes = 2 << 20
+	maxHelped     = 4096
 )
 
 // New makes a gate. It needs a key that signs.
@@ -146,6 +150,8 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 		tools:    lru.New[string, *tool](maxTools),
 		verified: lru.New[[32]byte, struct{}](maxVerified),
 		exprs:    rule.NewCache(maxExprs),
+		ready:    lru.New[string, *readied](maxReadyBytes),
+		helped:   lru.New[string, struct{}](maxHelped),
 	}
 	return s, nil
 }

@@ -56,8 +56,9 @@ func opens(open map[string]string, step events.StepFinished) bool {
 }
 
 // openCalls judges the calls of a step and appends what follows. Calls that do not wait start at once; those that do
-// are asked about together, the snapshot first. Observers are told when the step is seen first, so at most once. Open are
-// the calls that may still be begun; nil says that the step is seen first.
+// are asked about together, the snapshot first. Observers are told when the step is seen first, so at most once. When the run
+// bounds how many calls execute at once, the step is put off until each has had its turn. Open are the calls that may still be
+// begun; nil says that the step is seen first.
 func (s *Service) openCalls(ctx context.Context, step events.Event, data events.StepFinished, open map[string]string) error {
 	r, err := s.run(ctx, step.Place.Run)
 	if err != nil {
@@ -85,12 +86,18 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 		}
 		q := s.question(r, rules, call, planned)
 		q.said, q.loaded = said, loaded
+		q.ready, _ = s.ready.Get(call.String())
 		questions = append(questions, q)
+	}
+	var queue putOff
+	if open != nil && r.concurrency() > 0 {
+		if questions, err = s.unopened(ctx, r, questions); err != nil && !queue.takes(err) {
+			return err
+		}
 	}
 	readyAll(ctx, questions)
 	var held []holding
 	for _, q := range questions {
-		call := q.call
 		v := s.rule(ctx, q)
 		if open == nil && v.input != nil {
 			s.observe(ctx, r, q, v.input)
@@ -99,7 +106,7 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 			held = append(held, holding{ask: *v.held, prev: none(step)})
 			continue
 		}
-		if err := s.openCall(ctx, r, step, call, v); err != nil {
+		if err := s.openCall(ctx, r, step, q, v); err != nil && !queue.takes(err) {
 			return err
 		}
 	}
@@ -108,7 +115,10 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 			return err
 		}
 	}
-	return s.hold(ctx, r, held)
+	if err := s.hold(ctx, r, held); err != nil && !queue.takes(err) {
+		return err
+	}
+	return queue.later
 }
 
 // remember folds the first step of a run into what is known of its start, so that no snapshot has to read it again.
@@ -132,9 +142,22 @@ func (s *Service) question(r *run, rules *judge.Rules, call events.CallID, plann
 	}
 }
 
-// openCall stores the first fact of a call that does not wait, and helps on when somebody else was first.
-func (s *Service) openCall(ctx context.Context, r *run, step events.Event, call events.CallID, v ruling) error {
-	last, ours, err := s.addRuling(ctx, call, none(step), v)
+// openCall stores the first fact of a call that does not wait, and helps on when somebody else was first. A call whose turn
+// it is not is put off; what hooks have said of it is kept.
+func (s *Service) openCall(ctx context.Context, r *run, step events.Event, q question, v ruling) error {
+	if v.released != nil {
+		err := s.turn(ctx, r, queued{call: q.call, seq: step.Seq})
+		switch {
+		case jetstream.IsLater(err) && time.Since(step.Stored) > s.cfg.Retention/3:
+			v = q.neverCame()
+		case err != nil:
+			if q.ready != nil {
+				s.ready.Put(q.call.String(), q.ready, 512+len(q.ready.frozen.args))
+			}
+			return err
+		}
+	}
+	last, ours, err := s.addRuling(ctx, q.call, none(step), v)
 	switch {
 	case errors.Is(err, errGone):
 		return nil
@@ -284,10 +307,14 @@ func (s *Service) hold(ctx context.Context, r *run, held []holding) error {
 			stored = append(stored, last)
 		}
 	}
-	if err := s.announceAll(ctx, r, stored); err != nil {
+	var queue putOff
+	if err := s.announceAll(ctx, r, stored); err != nil && !queue.takes(err) {
 		return err
 	}
-	return s.checkEntry(ctx, r, overtaken)
+	if err := s.checkEntry(ctx, r, overtaken); err != nil {
+		return err
+	}
+	return queue.later
 }
 
 // addAsk stores an ask. One that does not fit into a message is stored without what it shows beside the arguments; a call
@@ -318,9 +345,10 @@ func (s *Service) addAsk(ctx context.Context, call events.CallID, h holding) (ev
 // that the run is suspended, so that whoever stops there has seen them all.
 func (s *Service) announceAll(ctx context.Context, r *run, heads []events.Event) error {
 	var shown *events.CallHeld
+	var queue putOff
 	for _, head := range heads {
 		if head.Place.Kind != events.KindAsk {
-			if err := s.help(ctx, r, head); err != nil {
+			if err := s.help(ctx, r, head); err != nil && !queue.takes(err) {
 				return err
 			}
 			continue
@@ -334,9 +362,12 @@ func (s *Service) announceAll(ctx context.Context, r *run, heads []events.Event)
 		}
 	}
 	if shown == nil {
-		return nil
+		return queue.later
 	}
-	return s.tellSuspended(ctx, *shown)
+	if err := s.tellSuspended(ctx, *shown); err != nil {
+		return err
+	}
+	return queue.later
 }
 
 // announce makes a stored ask known: its timers, and its chunk on the run's stream and on the root's.

@@ -408,8 +408,8 @@ func (s *Service) tooLate(ctx context.Context, d jetstream.Delivery, in events.I
 		if err != nil {
 			return err
 		}
-		if err := s.follow(ctx, r, last); err != nil {
-			return err
+		if err := s.follow(ctx, r, last); err != nil && (!jetstream.IsLater(err) || took(counted, d)) {
+			return err // of another decision it is that one's delivery that waits
 		}
 	}
 	if took(counted, d) {

@@ -40,10 +40,14 @@ func (s *Service) follow(ctx context.Context, r *run, answer events.Event) error
 	if !answers(answer, a, fact, ask) {
 		return s.answersAnother(ctx, r, answer, fact)
 	}
-	if err := s.consequence(ctx, r, answered{call: call, ask: ask, fact: answer, data: a}); err != nil {
+	var queue putOff
+	if err := s.consequence(ctx, r, answered{call: call, ask: ask, fact: answer, data: a}); err != nil && !queue.takes(err) {
 		return err
 	}
-	return s.takeOut(ctx, r, ask.ToolCallID, a.Round)
+	if err := s.takeOut(ctx, r, ask.ToolCallID, a.Round); err != nil {
+		return err
+	}
+	return queue.later
 }
 
 // answers reports whether an answer is one to this very ask. Its signature alone does not say so: subjects repeat when the
@@ -107,6 +111,9 @@ func (s *Service) consequence(ctx context.Context, r *run, a answered) error {
 		}
 		v.finished = found
 	case a.data.Decision.Releases():
+		if err := s.turn(ctx, r, queued{call: a.call, seq: a.fact.Seq, answered: true}); err != nil {
+			return err
+		}
 		if err := s.keepGrant(ctx, a); err != nil {
 			return fmt.Errorf("keep grant of %s: %w", a.call, err)
 		}
@@ -213,6 +220,11 @@ func (s *Service) judgeEdit(ctx context.Context, r *run, a answered) error {
 	if v.held != nil {
 		v.held.LastWords = a.ask.LastWords
 		return s.hold(ctx, r, []holding{{ask: *v.held, prev: a.fact}})
+	}
+	if v.released != nil {
+		if err := s.turn(ctx, r, queued{call: a.call, seq: a.fact.Seq, answered: true}); err != nil {
+			return err
+		}
 	}
 	last, _, err := s.addRuling(ctx, a.call, a.fact, v)
 	if err != nil {

@@ -64,9 +64,9 @@ type readied struct {
 }
 
 // readyAll freezes the calls of a step at once where hook services are asked, so that a step waits for them as long as one
-// call does.
+// call does; and where calls may have to wait for their turn, so that hooks need not be asked again.
 func readyAll(ctx context.Context, questions []question) {
-	if len(questions) < 2 || !questions[0].run.asksHooks() {
+	if len(questions) == 0 || !questions[0].run.asksHooks() || len(questions) < 2 && questions[0].run.concurrency() == 0 {
 		return
 	}
 	var wg sync.WaitGroup

@@ -70,7 +70,7 @@ func (s *Service) each(ctx context.Context, b jetstream.Backlog, filters []strin
 		if fact.Carried {
 			continue
 		}
-		if err := f(fact); err != nil && ctx.Err() == nil {
+		if err := f(fact); err != nil && !jetstream.IsLater(err) && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "runId", fact.Place.Run, "kind", string(fact.Place.Kind), "error", err)
 		}
 	}
@@ -200,7 +200,7 @@ func (s *Service) sweepSuspended(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		if err := s.sweepEntry(ctx, snap, now); err != nil && ctx.Err() == nil {
+		if err := s.sweepEntry(ctx, snap, now); err != nil && !jetstream.IsLater(err) && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "runId", snap.RunID, "error", err)
 		}
 	}
@@ -367,7 +367,7 @@ func (s *Service) sweepAsks(ctx context.Context) error {
 		if err != nil || ctx.Err() != nil {
 			continue
 		}
-		if err := s.sweepHeld(ctx, p, now); err != nil && ctx.Err() == nil {
+		if err := s.sweepHeld(ctx, p, now); err != nil && !jetstream.IsLater(err) && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "runId", p.Run, "error", err)
 		}
 	}

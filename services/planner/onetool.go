@@ -36,6 +36,7 @@ func checkToolStart(req events.RunRequested, in events.Inbox) *events.Error {
 		{"toolChoice", req.ToolChoice != ""},
 		{"activeTools", req.ActiveTools != nil},
 		{"clientTools", len(req.ClientTools) > 0},
+		{"toolCallConcurrency", req.ToolCallConcurrency != 0},
 		{"autoResumeSuspendedTools", req.AutoResumeSuspendedTools != nil},
 	} {
 		if f.given {

@@ -127,6 +127,9 @@ func readRequest(e events.Event, in events.Inbox) (events.RunRequested, *events.
 	if string(req.RequestContext) == "null" {
 		req.RequestContext = nil
 	}
+	for _, issue := range req.ToolCallConcurrency.Check() {
+		return req, bad("%s: %s", issue.Field, issue.Message)
+	}
 	if refusal := checkHooks(req.Hooks); refusal != nil {
 		return req, refusal
 	}

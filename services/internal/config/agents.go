@@ -16,6 +16,7 @@ import (
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
 	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks", "toolSearch",
+	"toolCallConcurrency", "eagerToolExecution",
 }
 
 // readAgents reads the section agents.
@@ -34,7 +35,8 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			def.Transform = a.policy(f)
 		}
 		search, found := a.toolSearch()
-		def.ToolSearch = search
+		def.ToolSearch, def.ToolCallConcurrency = search, a.concurrency()
+		a.on("eagerToolExecution") // accepted, and changes nothing
 		a.require("model")
 		a.checkNames(def)
 		a.checkModel(def.Model, known)
@@ -53,6 +55,17 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			found.referTools(f, data.ToolSearch.Tools)
 		}
 	}
+}
+
+// concurrency reads how many calls execute at once: a number, or a mapping with a limit, whose strategy changes nothing.
+func (o object) concurrency() int {
+	if !o.has("toolCallConcurrency") || real(o.fields["toolCallConcurrency"]).Kind != yaml.MappingNode {
+		return o.count("toolCallConcurrency")
+	}
+	c := o.r.object(o.fields["toolCallConcurrency"], o.sub("toolCallConcurrency"), "limit", "strategy")
+	c.require("limit")
+	c.choice("strategy", "available", "called")
+	return c.count("limit")
 }
 
 // referTools notes which tools must be registered.

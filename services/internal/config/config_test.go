@@ -115,6 +115,9 @@ func TestFullExample(t *testing.T) {
 	if diff := cmp.Diff(search, f.Agents[1].ToolSearch); diff != "" {
 		t.Error(diff)
 	}
+	if finder, quiet := f.Agents[1].ToolCallConcurrency, f.Agents[2].ToolCallConcurrency; finder != 2 || quiet != 1 {
+		t.Errorf("calls at once: %d and %d", finder, quiet)
+	}
 	if quiet := f.Agents[2]; string(quiet.ModelSettings) != `{"temperature":0.2}` || quiet.ActiveTools == nil || len(*quiet.ActiveTools) > 0 {
 		t.Errorf("quiet = %+v", quiet)
 	}

@@ -68,7 +68,7 @@ func sometimes(t *testing.T, r jetstreamtest.Report) {
 		"suspend:suspended", "result:ok", "result:declined", "result:expired", "result:cancelled", "result:responded",
 		"claim:again", "late", "refused", "vote", "answer:votes", "ask:escalated", "ask:deadline", "ask:reminded",
 		"answer:auto_resume", "run:resumed", "go:grant", "use", "start:tool",
-		"task:seen", "task:unseen", "task:outlasts",
+		"task:seen", "task:unseen", "task:outlasts", "start:bounded",
 	} {
 		if r[branch] == 0 {
 			t.Errorf("no seed reached %s", branch)
@@ -347,7 +347,7 @@ func (c *chaos) begin(thread string) (string, error) {
 		tools := c.tools()
 		return c.w.TryCall(thread, tools[c.pick(len(tools))].Manifest().ID, RawJSON(`{"orderId":"42"}`))
 	}
-	return c.w.TrySay(thread, "refund order 42")
+	return c.w.TrySay(thread, "refund order 42", func(r *events.RunRequested) { r.ToolCallConcurrency = events.Concurrency(c.pick(3)) })
 }
 
 func (c *chaos) oneRun(thread string) {

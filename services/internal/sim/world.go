@@ -410,10 +410,13 @@ func (w *World) TryRequest(prompt string) (string, error) {
 }
 
 // TrySay is TryRequest for the next message of a thread.
-func (w *World) TrySay(thread, prompt string) (string, error) {
+func (w *World) TrySay(thread, prompt string, more ...func(*events.RunRequested)) (string, error) {
 	id := events.NewID(time.Now())
 	r := events.RunRequested{
 		AgentID: w.opts.Agent.ID, RunID: id, ThreadID: thread, Messages: events.Prompt{events.TextMessage(events.RoleUser, prompt)},
+	}
+	for _, change := range more {
+		change(&r)
 	}
 	return id, w.tryPublish(w.Conn().Namespace().InStart("bob", r.AgentID), id, "bob", r)
 }
