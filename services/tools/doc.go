@@ -31,7 +31,8 @@
 //
 // The list belongs to the conversation: to the run's thread and the resource that owns it. Runs, sub-agents and workers
 // may change it at once; each change is there, once, also when a worker dies in the middle. Runs without a thread and a
-// resource have no list, and the tools say so.
+// resource have no list, and the tools say so. Whoever follows the run is shown how the list stands, as transient chunks of
+// type data-signal: the whole list first, then what changes.
 //
 // # The web
 //

@@ -31,10 +31,13 @@ func taskCheck(ctx context.Context, call *agent.Call, _ struct{}) (checkResult, 
 	if err != nil {
 		return checked(refused(noThread, nil)), nil //nolint:nilerr // told in words
 	}
-	doc, _, err := read(ctx, store)
+	doc, rev, err := read(ctx, store)
 	if err != nil {
 		r, err := failed(ctx, call, "check tasks", err)
 		return checked(r), err
+	}
+	if doc.Base.Run != call.RunID() { // whoever follows this run has not seen the list
+		snapshot(doc.Tasks).tell(ctx, call, rev)
 	}
 	r := checked(taskResult{Tasks: orEmpty(doc.Tasks)})
 	r.Content = r.text()

@@ -179,19 +179,23 @@ func change(ctx context.Context, call *agent.Call, what string, f func([]Task) (
 		if err != nil {
 			return failed(ctx, call, what, err)
 		}
-		if doc.changedBy(call) {
+		if doc.changedBy(call) { // whoever did that may not have come to show it
+			snapshot(doc.Tasks).tell(ctx, call, rev)
 			return updated(doc.Tasks), nil
 		}
 		tasks, refusal := f(doc.Tasks)
 		if refusal != "" {
 			return refused(refusal, doc.Tasks), nil
 		}
-		raw, err := doc.after(tasks, call)
+		raw, show, err := doc.after(tasks, call)
 		if err == nil {
-			_, err = store.Set(ctx, raw, rev)
+			rev, err = store.Set(ctx, raw, rev)
 		}
 		switch {
 		case err == nil:
+			if show != nil {
+				show.tell(ctx, call, rev)
+			}
 			return updated(tasks), nil
 		case !errors.Is(err, agent.ErrConflict):
 			return failed(ctx, call, what, err)
@@ -261,6 +265,7 @@ type taskDoc struct {
 	V     int        `json:"v"`
 	Tasks []Task     `json:"tasks"`
 	Calls []taskCall `json:"calls"` // the last that changed it
+	Base  taskBase   `json:"base,omitzero"`
 }
 
 // taskCall is a call that has changed the list.
@@ -303,13 +308,24 @@ func (d taskDoc) changedBy(call *agent.Call) bool {
 
 func (c taskCall) young() bool { return time.Since(c.At) < taskCallAge }
 
-// after is the document after a change.
-func (d taskDoc) after(tasks []Task, call *agent.Call) (json.RawMessage, error) {
+// after is the document after a change, and how the change is shown; nil when there is nothing to be shown.
+func (d taskDoc) after(tasks []Task, call *agent.Call) (json.RawMessage, *signal, error) {
 	calls := slices.DeleteFunc(slices.Clone(d.Calls), func(c taskCall) bool { return !c.young() })
 	calls = append(calls, taskCall{call.IdempotencyKey(), time.Now().UTC()})
-	raw, err := events.Marshal(taskDoc{taskDocVersion, orEmpty(tasks), calls[max(0, len(calls)-taskDocCalls):]})
+	whole, base := d.Base.next(call.RunID())
+	show, changed := delta(d.Tasks, tasks)
+	switch {
+	case whole:
+		show, changed = snapshot(tasks), true
+	case !changed:
+		base = d.Base
+	}
+	raw, err := events.Marshal(taskDoc{taskDocVersion, orEmpty(tasks), calls[max(0, len(calls)-taskDocCalls):], base})
 	if err == nil && len(raw) > taskDocBytes {
 		err = errLarge
 	}
-	return raw, err
+	if !changed {
+		return raw, nil, err
+	}
+	return raw, &show, err
 }
