@@ -64,14 +64,15 @@ func newToolInfoCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "info TOOL", Short: "Look at a tool", Args: cobra.ExactArgs(1),
 		Long: `Look at a tool: what it is for, what running it twice would do, what it takes and gives, when it asks for approval by
-itself, which agents have it, and which executors host this version of it now.
+itself, what people and models are shown in place of its values (preview, toModelOutput, transform), which agents have it, and
+which executors host this version of it now.
 
 TOOL is its id, or the key under which agents have it. An id wins; a key under which agents have different tools is refused
 with exit code 4, and the ids are told.
 
 JSON: the manifest of the tool: {"id", "version", "title", "description", "inputSchema", "outputSchema", "suspendSchema",
 "resumeSchema", "requestContextSchema", "effect", "pool", "timeout", "startTimeout", "expires", "onExpiry", "maxAttempts",
-"requireApproval", "source", …}, and "keys": [{"agentId", "key"}], "hosts": [{"id", "pool", "since"}].`,
+"requireApproval", "preview", "toModelOutput", "transform", "source", …}, and "keys": [{"agentId", "key"}], "hosts": [{"id", "pool", "since"}].`,
 		Example: `  weir tool info issue_refund
   weir tool info issue_refund -o json | jq .hosts`,
 		RunE: look(a, (*client.Client).Tool, a.printTool),
@@ -93,6 +94,7 @@ func (a *app) printTool(w io.Writer, t client.ToolInfo) {
 		{"runs for", lasting(t.Timeout, "")},
 		{"attempts", count(t.MaxAttempts)},
 	}
+	list = append(list, formsOf(t.Manifest)...)
 	for _, h := range holdersOf(t) {
 		list = append(list, [2]string{"agent", h})
 	}
