@@ -47,6 +47,8 @@ type Request struct {
 	// and lets later messages answer tools of this run; nil: as the agent says. When the message is such an answer, the
 	// earlier run goes on, and this one ends with the finish reason "resumed". It needs a ThreadID.
 	AutoResumeSuspendedTools *bool
+	// ToolCallConcurrency is how many calls of the run execute at once; 0: as the agent says.
+	ToolCallConcurrency int
 	// Hooks are asked before each call of the run; by name they replace the agent's.
 	Hooks events.Hooks
 	// Transform says what may be shown of the calls of the run, in place of the agent's policy.
@@ -72,7 +74,7 @@ func (r Request) data(runID string) (events.RunRequested, error) {
 		RequestContext: r.Context, Instructions: r.Instructions, Model: r.Model, ToolChoice: r.ToolChoice,
 		ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
 		AutoResumeSuspendedTools: r.AutoResumeSuspendedTools, Transform: r.Transform, Hooks: r.Hooks,
-		ClientTools: definitions(r.ClientTools),
+		ClientTools: definitions(r.ClientTools), ToolCallConcurrency: events.Concurrency(r.ToolCallConcurrency),
 	}, nil
 }
 

@@ -27,6 +27,7 @@ type startBody struct {
 	ClientTools         map[string]clientToolBody `json:"clientTools,omitempty"`
 	RequireToolApproval *bool                     `json:"requireToolApproval,omitempty"`
 	AutoResume          *bool                     `json:"autoResumeSuspendedTools,omitempty"`
+	Concurrency         events.Concurrency        `json:"toolCallConcurrency,omitempty"`
 
 	// What cannot cross a process, or is not part of this release, is refused: a run would not do what was asked for.
 	Toolsets         json.RawMessage `json:"toolsets,omitempty"`
@@ -75,7 +76,7 @@ func (r *request) start() (*started, error) {
 	}
 	s := &started{results: results, request: client.Request{
 		Agent: def.ID, RunID: body.RunID, Context: noNull(body.RequestContext), Model: body.Model, ActiveTools: body.ActiveTools,
-		AutoResumeSuspendedTools: body.AutoResume,
+		AutoResumeSuspendedTools: body.AutoResume, ToolCallConcurrency: int(body.Concurrency),
 	}}
 	if err := body.refuse(); err != nil {
 		return nil, err
