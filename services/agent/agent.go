@@ -189,29 +189,10 @@ func (a *Agent) toolIssues() []events.Issue {
 		list = append(list, events.Issue{Field: field, Message: fmt.Sprintf(format, args...)})
 	}
 	byID := map[string]events.Manifest{}
-	check := func(field string, tools Tools, registered map[string]string) {
-		for key, t := range tools {
-			if t == nil {
-				add(field+key, "has no tool")
-				continue
-			}
-			if err := Check(t); err != nil {
-				add(field+key, "%s", err)
-			}
-			if _, twice := registered[key]; twice {
-				add(field+key, "is a key of toolIds too")
-			}
-			m := t.Manifest()
-			if other, ok := byID[m.ID]; ok && !sameManifest(m, other) {
-				add(field+key, "another tool of this agent has the id %q", m.ID)
-			}
-			byID[m.ID] = m
-		}
-	}
-	check("tools.", a.Tools, a.ToolIDs)
+	list = append(list, toolsIssues("tools.", a.Tools, a.ToolIDs, byID)...)
 	found := map[string]string{}
 	if a.ToolSearch != nil {
-		check("toolSearch.tools.", a.ToolSearch.Tools, a.ToolSearch.ToolIDs)
+		list = append(list, toolsIssues("toolSearch.tools.", a.ToolSearch.Tools, a.ToolSearch.ToolIDs, byID)...)
 		found = a.ToolSearch.ToolIDs
 	}
 	for key, sub := range a.Agents {
@@ -227,6 +208,32 @@ func (a *Agent) toolIssues() []events.Issue {
 				add(field+"."+key, "id %s", text)
 			}
 		}
+	}
+	return list
+}
+
+// toolsIssues says what is wrong with tools written in Go, of which byID has those before by their ids.
+func toolsIssues(field string, tools Tools, registered map[string]string, byID map[string]events.Manifest) []events.Issue {
+	var list []events.Issue
+	add := func(key, format string, args ...any) {
+		list = append(list, events.Issue{Field: field + key, Message: fmt.Sprintf(format, args...)})
+	}
+	for key, t := range tools {
+		if t == nil {
+			add(key, "has no tool")
+			continue
+		}
+		if err := Check(t); err != nil {
+			add(key, "%s", err)
+		}
+		if _, twice := registered[key]; twice {
+			add(key, "is a key of toolIds too")
+		}
+		m := t.Manifest()
+		if other, ok := byID[m.ID]; ok && !sameManifest(m, other) {
+			add(key, "another tool of this agent has the id %q", m.ID)
+		}
+		byID[m.ID] = m
 	}
 	return list
 }

@@ -69,25 +69,9 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 			return err
 		}
 	}
-	rules, err := s.rulesNow(ctx)
+	questions, err := s.questions(ctx, r, data, open)
 	if err != nil {
 		return err
-	}
-	loaded, err := s.loadedBefore(ctx, r, data.Step)
-	if err != nil {
-		return err
-	}
-	said := r.said(data)
-	questions := make([]question, 0, len(data.Calls))
-	for i, planned := range data.Calls {
-		call := events.CallID{Run: step.Place.Run, Step: data.Step, Index: i + 1}
-		if _, ok := open[call.Token()]; open != nil && !ok {
-			continue // of the background, and over
-		}
-		q := s.question(r, rules, call, planned)
-		q.said, q.loaded = said, loaded
-		q.ready, _ = s.ready.Get(call.String())
-		questions = append(questions, q)
 	}
 	var queue putOff
 	if open != nil && r.concurrency() > 0 {
@@ -119,6 +103,31 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 		return err
 	}
 	return queue.later
+}
+
+// questions are the calls of a step that may still be begun, as the gate looks at them.
+func (s *Service) questions(ctx context.Context, r *run, data events.StepFinished, open map[string]string) ([]question, error) {
+	rules, err := s.rulesNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := s.loadedBefore(ctx, r, data.Step)
+	if err != nil {
+		return nil, err
+	}
+	said := r.said(data)
+	questions := make([]question, 0, len(data.Calls))
+	for i, planned := range data.Calls {
+		call := events.CallID{Run: r.start.RunID, Step: data.Step, Index: i + 1}
+		if _, ok := open[call.Token()]; open != nil && !ok {
+			continue // of the background, and over
+		}
+		q := s.question(r, rules, call, planned)
+		q.said, q.loaded = said, loaded
+		q.ready, _ = s.ready.Get(call.String())
+		questions = append(questions, q)
+	}
+	return questions, nil
 }
 
 // remember folds the first step of a run into what is known of its start, so that no snapshot has to read it again.

@@ -23,7 +23,9 @@ func TestB17_1_WhatARequestMaySay(t *testing.T) {
 	}
 	pins := events.Definitions{Tools: map[string]string{"look": "1", "pay": "2"}}
 	s := &Service{cfg: Config{Models: anyModel{}}}
-	mine := func(key string) map[string]events.ClientTool { return map[string]events.ClientTool{key: {Description: "Mine"}} }
+	mine := func(key string) map[string]events.ClientTool {
+		return map[string]events.ClientTool{key: {Description: "Mine"}}
+	}
 	for name, test := range map[string]struct {
 		req  events.RunRequested
 		says string

@@ -101,7 +101,7 @@ func TestB3_8_HeldCallsDoNotCount(t *testing.T) {
 		late := b.Posted(b.Conn().Namespace().InDecide("carol", held), run, "carol", events.DecisionRequested{
 			Decision: events.Decline, ToolCallID: held.String(),
 		}).Event.ID
-		equal(t, "the second decision", b.refusal(held, late).Error.Code, events.CodeAlreadyDecided)
+		equal(t, "the second decision", b.refusal(held, late).Code, events.CodeAlreadyDecided)
 		b.completed(run)
 		most, order := busy.peak()
 		equal(t, "calls at once", most, 1)

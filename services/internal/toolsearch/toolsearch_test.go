@@ -55,60 +55,72 @@ func TestB17_2_Answers(t *testing.T) {
 		want string
 	}{
 		"names weigh more than descriptions": {
-			events.ToolSearch{}, events.ToolSearchTools, `{"query":"refunds"}`,
+			events.ToolSearch{},
+			events.ToolSearchTools, `{"query":"refunds"}`,
 			`{"results":[{"name":"issueRefund","description":"Give money back for an order","score":1.07},` +
 				`{"name":"refund_status","description":"Where a payment is on its way","score":1.07},` +
 				`{"name":"lookup_order","description":"Look an order up, with its refunds","score":0.36}],` +
 				`"message":"Found 3 tool(s). Call load_tool with the exact name to be able to use one."}`,
 		},
 		"top and least score": {
-			events.ToolSearch{TopK: 1, MinScore: 1}, events.ToolSearchTools, `{"query":"an order with refunds"}`,
+			events.ToolSearch{TopK: 1, MinScore: 1},
+			events.ToolSearchTools, `{"query":"an order with refunds"}`,
 			`{"results":[{"name":"lookup_order","description":"Look an order up, with its refunds","score":2.44}],` +
 				`"message":"Found 1 tool(s). Call load_tool with the exact name to be able to use one."}`,
 		},
 		"beginnings of words": {
-			events.ToolSearch{}, events.ToolSearchTools, `{"query":"accounting"}`,
+			events.ToolSearch{},
+			events.ToolSearchTools, `{"query":"accounting"}`,
 			`{"results":[{"name":"delete_account","description":"Delete a customer","score":1.81}],` +
 				`"message":"Found 1 tool(s). Call load_tool with the exact name to be able to use one."}`,
 		},
 		"nothing": {
-			events.ToolSearch{}, events.ToolSearchTools, `{"query":"weather"}`,
+			events.ToolSearch{},
+			events.ToolSearchTools, `{"query":"weather"}`,
 			`{"results":[],"message":"No tools found matching \"weather\". Try different keywords."}`,
 		},
 		"what is found is loaded": {
-			events.ToolSearch{AutoLoad: true}, events.ToolSearchTools, `{"query":"account"}`,
+			events.ToolSearch{AutoLoad: true},
+			events.ToolSearchTools, `{"query":"account"}`,
 			`{"results":[{"name":"delete_account","description":"Delete a customer","score":3.61}],` +
 				`"message":"Found 1 tool(s). They are loaded: call them from your next turn on."} loads delete account`,
 		},
 		"load by the name that the model sees": {
-			events.ToolSearch{}, events.ToolLoadTool, `{"toolName":"delete_account"}`,
+			events.ToolSearch{},
+			events.ToolLoadTool, `{"toolName":"delete_account"}`,
 			`{"success":true,"message":"Loaded: delete_account. Call it from your next turn on.","toolName":"delete_account"} loads delete account`,
 		},
 		"load several": {
-			events.ToolSearch{}, events.ToolLoadTool, `{"toolNames":["lookup_order","issueRefund"]}`,
+			events.ToolSearch{},
+			events.ToolLoadTool, `{"toolNames":["lookup_order","issueRefund"]}`,
 			`{"success":true,"message":"Loaded: lookup_order, issueRefund. Call it from your next turn on.",` +
 				`"toolNames":["lookup_order","issueRefund"]} loads lookup_order,issueRefund`,
 		},
 		"load what is loaded": {
-			events.ToolSearch{}, events.ToolLoadTool, `{"toolName":"refund_status"}`,
+			events.ToolSearch{},
+			events.ToolLoadTool, `{"toolName":"refund_status"}`,
 			`{"success":true,"message":"Already loaded: refund_status.","toolName":"refund_status"}`,
 		},
 		"near names": {
-			events.ToolSearch{}, events.ToolLoadTool, `{"toolName":"lookup_orders"}`,
+			events.ToolSearch{},
+			events.ToolLoadTool, `{"toolName":"lookup_orders"}`,
 			`{"success":false,"message":"Tool \"lookup_orders\" not found. Did you mean: lookup_order? Nothing was loaded. ` +
 				`Use search_tools to find tools.","toolName":"lookup_orders"}`,
 		},
 		"all or nothing": {
-			events.ToolSearch{}, events.ToolLoadTool, `{"toolNames":["lookup_order","zzz"]}`,
+			events.ToolSearch{},
+			events.ToolLoadTool, `{"toolNames":["lookup_order","zzz"]}`,
 			`{"success":false,"message":"Tool \"zzz\" not found. Nothing was loaded. Use search_tools to find tools.",` +
 				`"toolNames":["lookup_order","zzz"]}`,
 		},
 		"what the model always has is not found": {
-			events.ToolSearch{}, events.ToolLoadTool, `{"toolName":"always"}`,
+			events.ToolSearch{},
+			events.ToolLoadTool, `{"toolName":"always"}`,
 			`{"success":false,"message":"Tool \"always\" not found. Nothing was loaded. Use search_tools to find tools.","toolName":"always"}`,
 		},
 		"no name": {
-			events.ToolSearch{}, events.ToolLoadTool, `{}`,
+			events.ToolSearch{},
+			events.ToolLoadTool, `{}`,
 			`{"success":false,"message":"Say which tool: give toolName, or toolNames for several."}`,
 		},
 	} {
