@@ -124,7 +124,7 @@ func (k *known) agent(a events.AgentDef) agentView {
 		InputProcessors: []nameView{}, OutputProcessors: []nameView{},
 		Provider: provider, ModelID: model, ModelVersion: "v2", Source: "stored",
 	}
-	for key, id := range a.Tools {
+	for key, id := range a.AllTools() {
 		view := toolView{ID: id}
 		if t, ok := k.tools[id]; ok {
 			view = k.tool(t.Manifest, a.ID)

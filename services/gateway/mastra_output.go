@@ -135,7 +135,7 @@ func (r *request) hadEffect(out *client.Output) bool {
 		return true
 	}
 	for name := range names {
-		t, err := r.who.Tool(r.Context(), orElse(def.Tools[name], name))
+		t, err := r.who.Tool(r.Context(), orElse(def.AllTools()[name], name))
 		if err != nil || t.Effect != events.ReadOnly {
 			return true
 		}

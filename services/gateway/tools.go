@@ -79,11 +79,11 @@ func (r *request) agentTool() (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	name := r.PathValue("toolId")
-	if id, ok := def.Tools[name]; ok {
+	name, tools := r.PathValue("toolId"), def.AllTools()
+	if id, ok := tools[name]; ok {
 		return id, nil
 	}
-	for _, id := range def.Tools {
+	for _, id := range tools {
 		if id == name {
 			return id, nil
 		}

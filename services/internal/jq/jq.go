@@ -41,6 +41,8 @@ type Program struct {
 	source string
 	code   *gojq.Code
 	names  []string
+	// patience bounds one run. Tests of what programs give have more than others, so that a busy machine fails none.
+	patience time.Duration
 }
 
 // Compile compiles a program. Names are those, without the $, by which it may use the values that [Program.Run] is given
@@ -69,7 +71,7 @@ func Compile(source string, names ...string) (p *Program, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("jq: %w", err)
 	}
-	return &Program{source: source, code: code, names: slices.Clone(names)}, nil
+	return &Program{source: source, code: code, names: slices.Clone(names), patience: patience}, nil
 }
 
 // Run gives the first value that the program makes of an input, numbers that it does not calculate with digit by digit.
@@ -87,7 +89,7 @@ func (p *Program) Run(ctx context.Context, input json.RawMessage, values ...json
 		}
 		all = append(all, v)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
 	defer func() {
 		if r := recover(); r != nil {
@@ -96,7 +98,7 @@ func (p *Program) Run(ctx context.Context, input json.RawMessage, values ...json
 	}()
 	v, ok := p.code.RunWithContext(ctx, all[0], all[1:]...).Next()
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("jq: the program takes longer than %v", patience)
+		return nil, fmt.Errorf("jq: the program takes longer than %v", p.patience)
 	}
 	if !ok || v == nil {
 		return nil, ErrNothing
