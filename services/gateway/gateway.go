@@ -54,6 +54,8 @@ type Config struct {
 	Decide time.Duration
 	// Execute is how long the output of a tool is waited for that is executed directly. Default 30 s.
 	Execute time.Duration
+	// Body is how long the body of a request may take to come. Default 30 s.
+	Body time.Duration
 	// Log takes what has no caller. Default: discarded.
 	Log *slog.Logger
 }
@@ -63,6 +65,7 @@ func (c Config) withDefaults() Config {
 	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
 	c.Decide = cmp.Or(c.Decide, 5*time.Second)
 	c.Execute = cmp.Or(c.Execute, 30*time.Second)
+	c.Body = cmp.Or(c.Body, 30*time.Second)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -161,7 +164,6 @@ func (g *Gateway) Close() {
 // Bounds of a connection. A stream has no end of its own; each of its writes has one.
 const (
 	headerTime = 5 * time.Second
-	bodyTime   = 30 * time.Second
 	idleTime   = 2 * time.Minute
 	writeTime  = 30 * time.Second
 	maxHeader  = 16 << 10

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -387,5 +388,41 @@ func TestErrorsFromInsideStayThere(t *testing.T) {
 		if path != "/healthz" && (w.Header().Get("Retry-After") == "" || !json.Valid([]byte(body))) {
 			t.Errorf("%s: %v %s", path, w.Header(), body)
 		}
+	}
+}
+
+// The time that a body may take is over with the body: what is streamed then goes on for as long as the run does, and the
+// connection serves further requests. A body that does not come is refused.
+func TestBodiesHaveTheirTime(t *testing.T) {
+	t.Parallel()
+	conn := start(t)
+	serve(t, conn)
+	s := openWith(t, conn, gateway.Config{Open: "dev", Body: 50 * time.Millisecond, Heartbeat: 20 * time.Millisecond})
+	resp, err := http.DefaultClient.Do(s.request(http.MethodPost, "/api/agents/clerk/stream", `{"messages":"wait"}`))
+	must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	in := bufio.NewReader(resp.Body)
+	for pings := 0; pings < 10; {
+		line, err := in.ReadString('\n')
+		must(t, err)
+		if line == ": ping\n" {
+			pings++
+		}
+	}
+	s.post("/api/runs/"+resp.Header.Get("Weir-Run-Id")+"/cancel", nil).want(http.StatusAccepted)
+	rest, err := io.ReadAll(in)
+	if err != nil || !strings.Contains(string(rest), `"type":"abort"`) || !strings.HasSuffix(string(rest), "data: [DONE]\n\n") {
+		t.Errorf("the stream ends with %s, %v", rest, err)
+	}
+
+	slow, stop := io.Pipe()
+	defer func() { _ = stop.Close() }()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/api/runs", slow)
+	must(t, err)
+	resp, err = http.DefaultClient.Do(r)
+	must(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("status = %d for a body that does not come", resp.StatusCode)
 	}
 }

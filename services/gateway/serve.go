@@ -86,11 +86,10 @@ func (g *Gateway) serve(route Route) http.HandlerFunc {
 			g.writeError(w, hr, err)
 			return
 		}
-		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // what cannot set one is no connection
 		hr.Body = http.MaxBytesReader(w, hr.Body, route.limit())
 		if route.stream != nil {
 			err = route.stream(r)
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // else it would hold for the connection's next answer
 		} else {
 			err = r.answer(route.handle(r))
 		}
@@ -160,7 +159,10 @@ func (r *request) readExact(into any) error {
 
 // body is the whole body, which is one JSON value without duplicates, bad UTF-8 or deep nesting.
 func (r *request) body() ([]byte, error) {
+	control := http.NewResponseController(r.w)
+	_ = control.SetReadDeadline(time.Now().Add(r.g.cfg.Body)) // what cannot set one is no connection
 	raw, err := io.ReadAll(r.Body)
+	_ = control.SetReadDeadline(time.Time{}) // else it would end the request itself, later
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, events.Errorf(events.CodeTooLarge, "the body is larger than %d bytes", e.Limit)
 	}
