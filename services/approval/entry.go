@@ -43,11 +43,11 @@ func (s *Service) enter(ctx context.Context, r *run, asks []events.CallHeld) err
 		return err
 	}
 	return s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
-		snap := &events.Snapshot{State: *st, SuspendedAt: time.Now().UTC()}
+		asks, snap := asks, &events.Snapshot{State: *st, SuspendedAt: time.Now().UTC()}
 		switch {
 		case old == nil:
 		case old.Step > st.Step: // a late writer takes nothing back; a call in the background may be held at any step
-			asks := slices.DeleteFunc(slices.Clone(asks), func(a events.CallHeld) bool { return a.Background == nil })
+			asks = slices.DeleteFunc(slices.Clone(asks), func(a events.CallHeld) bool { return a.Background == nil })
 			if lists(old, &old.State, asks) {
 				return old
 			}

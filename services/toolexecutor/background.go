@@ -9,6 +9,7 @@ import (
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/internal/service"
+	"github.com/weirkeeper/weir/services/internal/transform"
 )
 
 // Pauses between the tries of a background call, which grow twofold.
@@ -27,6 +28,18 @@ func (s *Service) attempt(ctx context.Context, h host, rel events.CallReleased, 
 			return a
 		}
 		s.log.InfoContext(ctx, "background call is tried again", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "toolId", rel.ToolID)
+	}
+}
+
+// tellRunning tells readers that a background call has been started. It never fails a call.
+func (s *Service) tellRunning(ctx context.Context, h host, rel events.CallReleased, claim events.Event) {
+	if rel.Background == nil {
+		return
+	}
+	about := transform.Call{RunID: rel.RunID, ToolCallID: rel.ToolCallID, ToolName: rel.ToolName}
+	args := h.viewFor(rel).Args(ctx, events.TargetDisplay, events.PhaseInput, about, json.RawMessage(rel.Args)).Value
+	if err := s.conn.PublishChunk(ctx, s.origin, events.BackgroundRunningChunk(rel, args, claim.ID, time.Now().UTC())); err != nil {
+		s.log.WarnContext(ctx, "chunk not published", "runId", rel.RunID, "toolCallId", rel.ToolCallID, "error", err)
 	}
 }
 

@@ -228,6 +228,7 @@ func (s *Service) claim(ctx context.Context, release, prev events.Event, h host,
 		}
 		return s.goOn(ctx, release, a.Last, h, rel)
 	}
+	s.tellRunning(ctx, h, rel, a.Last)
 	out := s.traced(runCtx, h, rel, c)
 	err = s.finish(ctx, a.Last, rel, out)
 	s.after(ctx, rel, out)

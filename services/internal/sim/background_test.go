@@ -151,7 +151,7 @@ func TestB16_2_B16_3_DeferredCallJoins(t *testing.T) {
 		}
 		shown := chunksOf(w, run, events.ChunkFinish)
 		types := typesOf(shown)
-		for _, want := range []string{"tool-call background-task-started tool-result", "background-task-completed"} {
+		for _, want := range []string{"tool-call background-task-started tool-result", "background-task-running", "background-task-completed"} {
 			if !strings.Contains(types, want) {
 				t.Errorf("chunks %s lack %q", types, want)
 			}
