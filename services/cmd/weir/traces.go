@@ -55,7 +55,8 @@ func (o traceFlags) start(ctx context.Context, lookup config.Lookup, log *slog.L
 		return nil, nil, usagef("--trace-share %v is no share: want more than 0, and 1 at most", o.share)
 	}
 	traces, err := telemetry.NewTraces(ctx, telemetry.TracesConfig{
-		Endpoint: to, Service: "weir", Version: version, Ratio: o.share, Failed: func(err error) { log.Warn("traces are lost", "error", err) },
+		Endpoint: to, Service: "weir", Version: version, Ratio: o.share,
+		Failed: func(err error) { log.WarnContext(ctx, "traces are lost", "error", err) },
 	})
 	if err != nil {
 		return nil, nil, err

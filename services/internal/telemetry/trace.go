@@ -31,8 +31,8 @@ const (
 	Agent        = "gen_ai.agent.id"
 	Conversation = "gen_ai.conversation.id"
 	Model        = "gen_ai.request.model"
-	InputTokens  = "gen_ai.usage.input_tokens"
-	OutputTokens = "gen_ai.usage.output_tokens"
+	InputTokens  = "gen_ai.usage.input_tokens"  //nolint:gosec // tokens of a text
+	OutputTokens = "gen_ai.usage.output_tokens" //nolint:gosec // the same
 	Finish       = "gen_ai.response.finish_reasons"
 	Tool         = "gen_ai.tool.name"
 	Call         = "gen_ai.tool.call.id"
