@@ -114,7 +114,13 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 		"Bury": func(ctx context.Context) error {
 			return c.Bury(ctx, o, events.DeliveryAbandoned{Service: "planner", Consumer: "planner", Subject: place.Subject(), Seq: 1, RunID: "r1", Reason: "test"})
 		},
-		"ListDead":  func(ctx context.Context) error { _, err := c.ListDead(ctx, 0, 0); return err },
+		"ListDead": func(ctx context.Context) error { _, err := c.ListDead(ctx, 0, 0); return err },
+		"StoredChunks": func(ctx context.Context) error {
+			for _, err := range c.StoredChunks(ctx, "r1", 0) {
+				return err
+			}
+			return nil
+		},
 		"LastChunk": func(ctx context.Context) error { _, err := c.LastChunk(ctx, "r1"); return err },
 		"Grants":    func(ctx context.Context) error { _, err := c.Grants(ctx, events.GrantFilter{}); return err },
 		"CreateGrant": func(ctx context.Context) error {

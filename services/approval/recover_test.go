@@ -395,7 +395,7 @@ func TestB9_11_B10_10DeclineAfterTheClaimAgedOut(t *testing.T) {
 			c.Retention, c.Sweep, c.SweepAge = retention, 100*time.Millisecond, 100*time.Millisecond
 		},
 		Plan: func(c *planner.Config) {
-			c.Retention, c.Sweep, c.SweepAge = retention, 100*time.Millisecond, time.Second
+			c.Retention, c.Sweep = retention, 100*time.Millisecond
 		},
 	}, "pay")(t))
 	w.StartAll()

@@ -344,7 +344,7 @@ func TestB10_7_B10_10LargeRunOutlivesTheRetention(t *testing.T) {
 			c.Retention, c.Sweep, c.SweepAge = retention, 200*time.Millisecond, 200*time.Millisecond
 		},
 		Plan: func(c *planner.Config) {
-			c.Retention, c.Sweep, c.SweepAge = retention, 200*time.Millisecond, time.Second
+			c.Retention, c.Sweep = retention, 200*time.Millisecond
 		},
 		Tools: []agent.Tool{
 			tool("read", func(context.Context, *agent.Call) (any, error) { return strings.Repeat("x", size), nil }, agent.ToolOptions{Effect: agent.ReadOnly}),

@@ -484,7 +484,7 @@ func TestB8_23_B8_24_VotesOutliveTheLog(t *testing.T) {
 			c.Retention, c.Sweep, c.SweepAge = retention, 100*time.Millisecond, 100*time.Millisecond
 		},
 		Plan: func(c *planner.Config) {
-			c.Retention, c.Sweep, c.SweepAge = retention, 100*time.Millisecond, time.Second
+			c.Retention, c.Sweep = retention, 100*time.Millisecond
 		},
 	}, events.Rule{Quorum: 2})(t))
 	w.StartAll()
