@@ -121,6 +121,9 @@ func (c *Conn) Consume(stream, consumer string, h Handler) func(ctx context.Cont
 
 // handle is the life of one message between its fetch and its end.
 func (l *loop) handle(ctx context.Context, m *held) {
+	if l.store == events.StreamRuns {
+		l.conn.parts.seen.raise(m.seq, m.stored)
+	}
 	d, err := l.decode(m)
 	switch {
 	case err != nil:

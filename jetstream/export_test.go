@@ -1,5 +1,7 @@
 package jetstream
 
+import "time"
+
 // Kill ends the connection as a crash does: nothing is handed over.
 func (c *Conn) Kill() { c.nc.Close() }
 
@@ -22,3 +24,6 @@ func (c *Conn) Subscriptions() int { return c.nc.NumSubscriptions() }
 
 // Sent is how many messages the connection has sent.
 func (c *Conn) Sent() uint64 { return c.nc.Stats().OutMsgs }
+
+// Saw makes the connection know the log as far as a delivery would.
+func (c *Conn) Saw(seq uint64, stored time.Time) { c.parts.seen.raise(seq, stored) }

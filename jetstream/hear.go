@@ -17,6 +17,7 @@ type parts struct {
 	feeds   feeds     // of runs that are being followed
 	defs    defCache
 	named   namedCache
+	seen    watermark // of the log
 }
 
 // Hear calls f with every event that is published on a subject (wildcards are allowed) from now on, one after the other,

@@ -110,16 +110,16 @@ func isOutage(err error) bool {
 		!errors.Is(err, nats.ErrConnectionClosed)
 }
 
-// Last reads the last fact of a chain ([events.Place.Chain]) from the leader, or ErrNotFound. A stored message that is
-// not the event its place calls for comes with ErrTampered, and the event holds what is certain of it: its place,
-// sequence, time stamp and payload.
+// Last reads the last fact of a chain ([events.Place.Chain]) from the leader, or ErrNotFound; that is not said by a leader
+// that is behind what this connection was delivered. A stored message that is not the event its place calls for comes with
+// ErrTampered, and the event holds what is certain of it: its place, sequence, time stamp and payload.
 func (c *Conn) Last(ctx context.Context, filter string) (events.Event, error) {
-	return c.fact(ctx, msgGet{LastBy: filter})
+	return c.sure(ctx, msgGet{LastBy: filter})
 }
 
-// Fact reads the last fact stored at exactly this place from the leader, or ErrNotFound; ErrTampered as in [Conn.Last].
+// Fact reads the last fact stored at exactly this place from the leader, or ErrNotFound; both errors as in [Conn.Last].
 func (c *Conn) Fact(ctx context.Context, p events.Place) (events.Event, error) {
-	return c.fact(ctx, msgGet{LastBy: p.Subject()})
+	return c.sure(ctx, msgGet{LastBy: p.Subject()})
 }
 
 func (c *Conn) fact(ctx context.Context, which msgGet) (events.Event, error) {
@@ -130,7 +130,8 @@ func (c *Conn) fact(ctx context.Context, which msgGet) (events.Event, error) {
 	return decodeFact(m)
 }
 
-// Facts reads the last facts at these places concurrently. One that is not there has the zero event in its place.
+// Facts reads the last facts at these places concurrently. One that the leader does not show has the zero event in its place:
+// it may be behind, and who concludes that a fact is absent looks whether it shows the fact that was delivered.
 func (c *Conn) Facts(ctx context.Context, places ...events.Place) ([]events.Event, error) {
 	facts, failed := make([]events.Event, len(places)), make([]error, len(places))
 	slots := make(chan struct{}, concurrentReads)
@@ -139,7 +140,7 @@ func (c *Conn) Facts(ctx context.Context, places ...events.Place) ([]events.Even
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			facts[i], failed[i] = c.Fact(ctx, p)
+			facts[i], failed[i] = c.fact(ctx, msgGet{LastBy: p.Subject()})
 			if errors.Is(failed[i], ErrNotFound) {
 				failed[i] = nil
 			}
