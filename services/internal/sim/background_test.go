@@ -585,6 +585,7 @@ func TestB16_3_InfoShowsTasks(t *testing.T) {
 			t.Errorf("it is listed as %+v, %v", info, err)
 		}
 		w.Cancel("bob", run.ID)
+		w.AwaitEnd(run.ID, time.Minute) // until then it waits for people
 		if out, err = run.Wait(t.Context()); err != nil || out.FinishReason != client.FinishCancelled {
 			t.Errorf("it ended as %+v, %v", out, err)
 		}
