@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -119,7 +120,7 @@ func (k *known) agent(a events.AgentDef) agentView {
 		provider, model = "", a.Model
 	}
 	v := agentView{
-		ID: a.ID, Name: orElse(a.Name, a.ID), Description: a.Description, Instructions: a.Instructions,
+		ID: a.ID, Name: cmp.Or(a.Name, a.ID), Description: a.Description, Instructions: a.Instructions,
 		Tools: map[string]toolView{}, Agents: map[string]nameView{}, Workflows: map[string]nameView{},
 		InputProcessors: []nameView{}, OutputProcessors: []nameView{},
 		Provider: provider, ModelID: model, ModelVersion: "v2", Source: "stored",
@@ -144,7 +145,7 @@ func (k *known) agent(a events.AgentDef) agentView {
 func (k *known) nameOf(id string) string {
 	for _, a := range k.agents {
 		if a.ID == id {
-			return orElse(a.Name, id)
+			return cmp.Or(a.Name, id)
 		}
 	}
 	return id
@@ -194,11 +195,4 @@ func schemaText(schema json.RawMessage) string {
 		return ""
 	}
 	return `{"json":` + string(schema) + `}`
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -122,7 +123,7 @@ func (b *startBody) fill(req *client.Request) (err error) {
 		if req.ThreadID, err = threadOf(b.Memory.Thread, req.ThreadID); err != nil {
 			return err
 		}
-		req.ResourceID = orElse(b.Memory.Resource, req.ResourceID)
+		req.ResourceID = cmp.Or(b.Memory.Resource, req.ResourceID)
 	}
 	if b.MaxSteps != nil {
 		if *b.MaxSteps < 1 {
@@ -162,7 +163,7 @@ func (b *startBody) fill(req *client.Request) (err error) {
 			req.ClientTools = map[string]client.ClientTool{}
 		}
 		req.ClientTools[key] = client.ClientTool{ClientTool: events.ClientTool{
-			Description: orElse(t.Description, key), InputSchema: noNull(t.InputSchema), OutputSchema: noNull(t.OutputSchema),
+			Description: cmp.Or(t.Description, key), InputSchema: noNull(t.InputSchema), OutputSchema: noNull(t.OutputSchema),
 		}}
 	}
 	return nil

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -147,7 +148,7 @@ func (p *partBody) convert(at string) (call, result, other *events.Part, err err
 	case p.Type == events.PartText:
 		return nil, nil, &events.Part{Type: events.PartText, Text: p.Text}, nil
 	case p.Type == events.PartReasoning:
-		return nil, nil, &events.Part{Type: events.PartReasoning, Text: orElse(p.Text, p.Reasoning)}, nil
+		return nil, nil, &events.Part{Type: events.PartReasoning, Text: cmp.Or(p.Text, p.Reasoning)}, nil
 	case p.Type == "image" || p.Type == events.PartFile:
 		other, err := p.file(at)
 		return nil, nil, other, err
@@ -158,7 +159,7 @@ func (p *partBody) convert(at string) (call, result, other *events.Part, err err
 		result, err := p.outcome(at)
 		return nil, result, nil, err
 	case p.Type == "tool-invocation" || strings.HasPrefix(p.Type, "tool-"):
-		p.ToolName = orElse(p.ToolName, strings.TrimPrefix(p.Type, "tool-"))
+		p.ToolName = cmp.Or(p.ToolName, strings.TrimPrefix(p.Type, "tool-"))
 		if call, err = p.call(at); err != nil {
 			return nil, nil, nil, err
 		}
@@ -215,7 +216,7 @@ func (p *partBody) result() toolResult {
 
 // file is a picture or another file: by its address, or with its data.
 func (p *partBody) file(at string) (*events.Part, error) {
-	f := &events.Part{Type: events.PartFile, MediaType: orElse(p.MediaType, p.MimeType), URL: p.URL, Filename: p.Filename}
+	f := &events.Part{Type: events.PartFile, MediaType: cmp.Or(p.MediaType, p.MimeType), URL: p.URL, Filename: p.Filename}
 	var text string
 	if raw := first(p.Data, p.Image); f.URL == "" && (json.Unmarshal(raw, &text) != nil || text == "") {
 		return nil, badBody(at, "a file needs an url, or data as base64")
@@ -230,7 +231,7 @@ func (p *partBody) file(at string) (*events.Part, error) {
 		f.Data = text
 	}
 	if media, data, ok := strings.Cut(strings.TrimPrefix(f.URL, "data:"), ";base64,"); ok && strings.HasPrefix(f.URL, "data:") {
-		f.MediaType, f.Data, f.URL = orElse(f.MediaType, media), data, ""
+		f.MediaType, f.Data, f.URL = cmp.Or(f.MediaType, media), data, ""
 	}
 	if f.MediaType == "" && p.Type == "image" {
 		f.MediaType = "image/*"

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 
@@ -135,7 +136,7 @@ func (r *request) hadEffect(out *client.Output) bool {
 		return true
 	}
 	for name := range names {
-		t, err := r.who.Tool(r.Context(), orElse(def.AllTools()[name], name))
+		t, err := r.who.Tool(r.Context(), cmp.Or(def.AllTools()[name], name))
 		if err != nil || t.Effect != events.ReadOnly {
 			return true
 		}
@@ -276,7 +277,7 @@ func saidOf(res events.ToolResultPayload) *events.ModelOutput {
 	case res.Error != nil:
 		text = res.Error.Message
 	case res.Approval != nil:
-		text = orElse(res.Approval.Reason, "Tool call was not approved by the user")
+		text = cmp.Or(res.Approval.Reason, "Tool call was not approved by the user")
 	default:
 		return &events.ModelOutput{Type: events.OutputJSON, Value: first(res.Result, json.RawMessage("null"))}
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"net/http"
@@ -158,7 +159,7 @@ func addFields(t reflect.Type, properties map[string]any, required *[]string, op
 		case !f.IsExported():
 			continue
 		}
-		name = orElse(name, f.Name)
+		name = cmp.Or(name, f.Name)
 		properties[name] = typeSchema(f.Type, open)
 		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			*required = append(*required, name)
