@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 
 	"github.com/weirkeeper/weir/events"
@@ -155,7 +154,7 @@ func serveWith(t *testing.T, conn *jetstream.Conn, wrap func(planner.Models) pla
 	apply(t, conn, &agent.Agent{ID: "support", Model: "scripted/support", Tools: all})
 	apply(t, conn, &agent.Agent{ID: "clerk", Model: "scripted/clerk", Tools: all})
 	apply(t, conn, &agent.Agent{ID: "talker", Model: "scripted/clerk", Tools: all, AutoResumeSuspendedTools: true})
-	background(t, plan.Run, gate.Run, exec.Run)
+	jetstreamtest.Background(t, plan.Run, gate.Run, exec.Run)
 	return keys
 }
 
@@ -175,24 +174,6 @@ func apply(t *testing.T, conn *jetstream.Conn, a *agent.Agent) {
 	if err := conn.PutNamed(t.Context(), events.RegistryAgent, a.ID, raw); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// background runs functions until the test ends and waits for them.
-func background(t *testing.T, run ...func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var wg sync.WaitGroup
-	for _, f := range run {
-		wg.Go(func() {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				t.Errorf("service: %v", err)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-	})
 }
 
 // newClient makes a client that believes what it hears.

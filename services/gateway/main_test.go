@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/weirkeeper/weir/events"
@@ -135,7 +134,7 @@ func serveWith(t *testing.T, conn *jetstream.Conn, cfg approval.Config) events.K
 		},
 	})
 	put(t, conn, &agent.Agent{ID: "other", Model: "scripted/clerk"})
-	background(t, plan.Run, gate.Run, exec.Run)
+	jetstreamtest.Background(t, plan.Run, gate.Run, exec.Run)
 	return keys
 }
 
@@ -157,24 +156,6 @@ func put(t *testing.T, conn *jetstream.Conn, a *agent.Agent) {
 	_, err = conn.PutDef(t.Context(), raw)
 	must(t, err)
 	must(t, conn.PutNamed(t.Context(), events.RegistryAgent, a.ID, raw))
-}
-
-// background runs functions until the test ends and waits for them.
-func background(t *testing.T, run ...func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var wg sync.WaitGroup
-	for _, f := range run {
-		wg.Go(func() {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				t.Errorf("service: %v", err)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-	})
 }
 
 func must(tb testing.TB, err error) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/jetstream/jetstreamtest"
 	"github.com/weirkeeper/weir/services/client"
 	"github.com/weirkeeper/weir/services/gateway"
 )
@@ -241,7 +242,7 @@ func TestListRuns(t *testing.T) {
 	g, err := gateway.New(conn, gateway.Config{Listen: "127.0.0.1:0", Open: "dev", Log: testLog(t)})
 	must(t, err)
 	must(t, g.Listen(t.Context()))
-	background(t, g.Run)
+	jetstreamtest.Background(t, g.Run)
 	s := &site{t: t, gateway: g, url: "http://" + g.Addr(), header: http.Header{}}
 	var page struct {
 		Items []struct {

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/weirkeeper/weir/events"
@@ -344,18 +343,6 @@ func startStoryServer(t *testing.T, rules ...string) (url, gateKey string) {
 		must(err)
 		must(conn.PutNamed(t.Context(), events.RegistryAgent, id, raw))
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var running sync.WaitGroup
-	for _, f := range []func(context.Context) error{plan.Run, gate.Run, exec.Run} {
-		running.Go(func() {
-			if err := f(ctx); err != nil && ctx.Err() == nil {
-				t.Errorf("service: %v", err)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
+	jetstreamtest.Background(t, plan.Run, gate.Run, exec.Run)
 	return srv.ClientURL(), key.Public
 }
