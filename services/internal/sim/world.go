@@ -55,6 +55,7 @@ type World struct {
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	conn    *jetstream.Conn
+	copies  []*Copy
 }
 
 // Effects counts what tools do outside of the log, by idempotency key.
@@ -218,6 +219,9 @@ func (w *World) Start(service string) *Copy {
 		defer func() { _ = c.Conn.Close() }() //nolint:contextcheck // it bounds itself
 		c.err = run(ctx)
 	})
+	w.mu.Lock()
+	w.copies = append(w.copies, c)
+	w.mu.Unlock()
 	w.T.Cleanup(cancel)
 	return c
 }
@@ -447,9 +451,18 @@ func (w *World) TryCancel(principal, run string) error {
 	return w.tryPublish(w.Conn().Namespace().InCancel(principal, run), run, principal, events.CancelRequested{RunID: run})
 }
 
-// Restart stops the server and starts it again on the same files. Copies must have been killed before; start new ones.
+// Restart stops the server and starts it again on the same files. Copies must have been killed before; start new ones. It
+// waits until these are gone: a server that stops offers a message to a client that is going again and again until its files
+// are closed, and in fake time, which stands still while anybody is busy, that has no end.
 func (w *World) Restart() {
 	w.T.Helper()
+	w.mu.Lock()
+	copies := w.copies
+	w.copies = nil
+	w.mu.Unlock()
+	for _, c := range copies {
+		<-c.done
+	}
 	_ = w.Conn().Close()
 	w.Server = jetstreamtest.Restart(w.T, w.Server)
 	conn := w.connect("test", nil)
