@@ -34,11 +34,13 @@ var ours = map[string][]string{
 		"services/agent", "services/models/anthropic", "services/models/google", "services/models/openai",
 		"services/models/scripted",
 	},
-	"services/models/anthropic": {"events", "services/agent"},
-	"services/models/google":    {"events", "services/agent"},
+	"services/models/anthropic": {"events", "services/agent", "services/models/internal/adapter"},
+	"services/models/google":    {"events", "services/agent", "services/models/internal/adapter"},
 	"services/models/modeltest": {"events", "services/agent"},
-	"services/models/openai":    {"events", "services/agent"},
+	"services/models/openai":    {"events", "services/agent", "services/models/internal/adapter"},
 	"services/models/scripted":  {"events", "services/agent"},
+
+	"services/models/internal/adapter": {"events", "services/agent"},
 
 	"services/client": {"events", "jetstream"},
 	"services/planner": {

@@ -14,6 +14,7 @@ import (
 type Turn struct {
 	Text      string
 	Reasoning string
+	Signature string
 	Calls     []TurnCall
 	Warnings  []string
 	Finished  bool
@@ -62,7 +63,8 @@ func (turn *Turn) take(p agent.ModelPart) string {
 		return need(p.ID != "" && p.Text != "", "a delta needs an id and a text")
 	case agent.PartReasoningDelta:
 		turn.Reasoning += p.Text
-		return need(p.ID != "" && p.Text != "", "a delta needs an id and a text")
+		turn.Signature += p.Signature
+		return need(p.ID != "" && p.Text+p.Signature != "", "a delta needs an id, and a text or a signature")
 	case agent.PartWarning:
 		turn.Warnings = append(turn.Warnings, p.Text)
 		return need(p.Text != "", "a warning needs a text")

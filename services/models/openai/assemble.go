@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/models/internal/adapter"
 )
 
 // call is a tool call while its fragments arrive.
@@ -117,27 +118,11 @@ func (c *call) ends(id string, f function) bool {
 func (cs *calls) finish(reason agent.FinishReason, parts []agent.ModelPart) []agent.ModelPart {
 	parts = cs.announce(parts, true)
 	for _, c := range cs.list {
-		if cs.complete(c, reason) {
+		if adapter.Whole(c.args.String(), c == cs.last, reason) {
 			parts = append(parts, agent.ModelPart{Type: agent.PartToolInputEnd, ID: c.part})
 		}
 	}
 	return parts
-}
-
-// complete tells whether the stream said that a call is whole. A reason other than a limit says it of all calls. Under
-// a limit the call that was being written is cut, whatever its text looks like; and one before it is whole if its text
-// is. Without any reason the text alone decides.
-func (cs *calls) complete(c *call, reason agent.FinishReason) bool {
-	text := strings.TrimSpace(c.args.String())
-	whole := text == "" || json.Valid([]byte(text))
-	switch reason {
-	case agent.FinishLength, agent.FinishContentFilter:
-		return whole && c != cs.last
-	case agent.FinishUnknown:
-		return whole
-	default:
-		return true
-	}
 }
 
 // joinName adds a fragment of a name: most servers send it once, some with every fragment, some in pieces, some

@@ -3,13 +3,7 @@
 package openai_test
 
 import (
-	"bufio"
 	"encoding/json"
-	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,68 +12,6 @@ import (
 	"github.com/weirkeeper/weir/services/models/modeltest"
 	"github.com/weirkeeper/weir/services/models/openai"
 )
-
-// clients is the folder that holds the programs of others.
-const clients = "../../cmd/weir/interop"
-
-// startMock starts aimock and returns its address.
-func startMock(t *testing.T) string {
-	t.Helper()
-	if _, err := os.Stat(filepath.Join(clients, "node_modules")); err != nil {
-		t.Fatal("the foreign clients are not installed: run make interop")
-	}
-	fixtures, err := filepath.Abs("testdata/aimock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "node", "aimock.mjs", fixtures)
-	cmd.Dir, cmd.Stderr = clients, os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = stdin.Close() // it ends by itself
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatalf("aimock did not start: %v", err)
-	}
-	return strings.TrimSpace(line)
-}
-
-// journal are the bodies of the requests that the mock has got, oldest first.
-func journal(t *testing.T, url string) []modeltest.Request {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/__aimock/journal", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var entries []struct {
-		Body json.RawMessage `json:"body"`
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&entries); err != nil {
-		t.Fatal(err)
-	}
-	var out []modeltest.Request
-	for _, e := range entries {
-		out = append(out, readRequest(t, e.Body))
-	}
-	return out
-}
 
 func asked(prompt string) agent.ModelRequest {
 	return agent.ModelRequest{
@@ -94,8 +26,8 @@ func asked(prompt string) agent.ModelRequest {
 // TestAimock drives the adapter against a mock that others wrote from recordings of the real provider.
 func TestAimock(t *testing.T) {
 	t.Parallel()
-	url := startMock(t)
-	c, err := openai.New(openai.Config{BaseURL: url + "/v1", APIKey: testKey})
+	mock := modeltest.StartMock(t, "testdata/aimock.json")
+	c, err := openai.New(openai.Config{BaseURL: mock.URL + "/v1", APIKey: testKey})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +51,7 @@ func TestAimock(t *testing.T) {
 			t.Errorf("got %+v in %d deltas", got, deltas)
 		}
 	})
-	t.Run("parallel calls", func(t *testing.T) { testAimockCalls(t, url, ask) })
+	t.Run("parallel calls", func(t *testing.T) { testAimockCalls(t, mock, ask) })
 	t.Run("a connection that is lost", func(t *testing.T) {
 		got := ask(asked("Cut"))
 		if e := modelError(t, got); !e.Retryable || len(got.Calls) != 1 || got.Calls[0].Ended {
@@ -141,7 +73,7 @@ func TestAimock(t *testing.T) {
 	})
 }
 
-func testAimockCalls(t *testing.T, url string, ask func(agent.ModelRequest) modeltest.Turn) {
+func testAimockCalls(t *testing.T, mock modeltest.Mock, ask func(agent.ModelRequest) modeltest.Turn) {
 	t.Helper()
 	req := asked("Compare the weather.")
 	got := ask(req)
@@ -168,8 +100,8 @@ func testAimockCalls(t *testing.T, url string, ask func(agent.ModelRequest) mode
 	if got := ask(req); got.Err != nil || got.Text != "Rome is warmer." || got.Usage != (events.Usage{InputTokens: 77, OutputTokens: 5, TotalTokens: 82}) {
 		t.Errorf("got %+v", got)
 	}
-	requests := journal(t, url)
-	last := requests[len(requests)-1]
+	requests := mock.Journal(t)
+	last := readRequest(t, requests[len(requests)-1])
 	if err := modeltest.Pairing(last.Messages); err != nil || len(last.Messages) != 5 {
 		t.Errorf("the request has %d messages, pairing: %v", len(last.Messages), err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +21,17 @@ import (
 	"github.com/weirkeeper/weir/services/models/modeltest"
 	"github.com/weirkeeper/weir/services/models/openai"
 )
+
+var update = flag.Bool("update", false, "write the expected parts of the stories again")
+
+// TestB22_5RecordedStreams plays what servers of this protocol stream.
+func TestB22_5RecordedStreams(t *testing.T) {
+	t.Parallel()
+	modeltest.Recordings(t, *update, func(t *testing.T, provider http.HandlerFunc) agent.Model {
+		t.Helper()
+		return newClient(t, provider, openai.Config{APIKey: testKey})
+	})
+}
 
 // hello is the smallest request.
 func hello() agent.ModelRequest {

@@ -1,56 +1,150 @@
 package openai
 
 import (
-	"fmt"
+	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/models/internal/adapter"
 )
 
-// prepared is a request as it is sent, any number of times.
-type prepared struct {
-	body     []byte
-	warnings []string
-	key      string // for servers that recognise a repeated request
-}
-
 // prepare encodes a request. Its errors are final: the same request can never be sent.
-func (c *Client) prepare(req agent.ModelRequest) (*prepared, error) {
-	p := &prepared{key: req.IdempotencyKey}
-	messages, err := p.messages(req)
+func (c *Client) prepare(r *adapter.Request, req agent.ModelRequest) error {
+	r.Path, r.Key = []string{"chat", "completions"}, req.IdempotencyKey
+	messages, err := messagesOf(r, req)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	body := object{}
+	body := adapter.Object{}
 	fields := []struct {
 		name  string
 		value any
 	}{{"model", req.Model}, {"messages", messages}, {"stream", true}}
 	for _, f := range fields {
-		if err := setJSON(&body, f.name, f.value); err != nil {
-			return nil, err
+		if err := body.SetJSON(f.name, f.value); err != nil {
+			return err
 		}
 	}
 	if !c.dialect.NoStreamOptions {
-		if err := setJSON(&body, "stream_options", map[string]bool{"include_usage": true}); err != nil {
-			return nil, err
-		}
+		body.Set("stream_options", json.RawMessage(`{"include_usage":true}`))
 	}
-	if err := c.addTools(&body, p, req); err != nil {
-		return nil, err
+	if err := c.addTools(&body, r, req); err != nil {
+		return err
 	}
-	if req.WebSearch && req.ToolChoice != choiceNone { // options for this provider may say more
-		if err := setJSON(&body, "web_search_options", struct{}{}); err != nil {
-			return nil, err
-		}
+	if req.WebSearch && req.ToolChoice != adapter.ChoiceNone { // options for this provider may say more
+		body.Set("web_search_options", json.RawMessage(`{}`))
 	}
-	if err := c.addSettings(&body, p, req); err != nil {
-		return nil, err
+	if err := c.addSettings(&body, r, req); err != nil {
+		return err
 	}
-	p.body, err = body.MarshalJSON()
-	return p, err
+	r.Body, err = body.MarshalJSON()
+	return err
 }
 
-// warn adds what people should know about this request; the turn goes on.
-func (p *prepared) warn(format string, args ...any) {
-	p.warnings = append(p.warnings, fmt.Sprintf(format, args...))
+// settingNames are model settings and their names in this protocol.
+var settingNames = map[string]string{
+	"temperature":      "temperature",
+	"topP":             "top_p",
+	"topK":             "top_k",
+	"presencePenalty":  "presence_penalty",
+	"frequencyPenalty": "frequency_penalty",
+	"stopSequences":    "stop",
+	"seed":             "seed",
+}
+
+// reserved are fields of a request that options may not set: Weir answers for what they hold.
+var reserved = []string{
+	"model", "messages", "tools", "tool_choice", "functions", "function_call", "stream", "stream_options", "n",
+}
+
+// addSettings adds the model settings and the options for this provider, which win.
+func (c *Client) addSettings(body *adapter.Object, r *adapter.Request, req agent.ModelRequest) error {
+	names := maps.Clone(settingNames)
+	names["maxOutputTokens"], names["maxTokens"] = c.dialect.MaxTokens, c.dialect.MaxTokens
+	if c.dialect.NoTopK {
+		delete(names, "topK")
+	}
+	settings, err := adapter.Settings(r, req.Settings, names)
+	if err != nil {
+		return err
+	}
+	options, err := adapter.Options(req.ProviderOptions, c.client.Provider())
+	if err != nil {
+		return err
+	}
+	for _, s := range settings {
+		body.Set(s.Name, s.Value)
+	}
+	for _, o := range options {
+		name := adapter.Snake(o.Name)
+		if slices.Contains(reserved, name) {
+			r.Warn("provider option %q is not for options to set", o.Name)
+			continue
+		}
+		body.Set(name, o.Value)
+	}
+	return nil
+}
+
+// function is a tool as a request offers it. Strict is asked for where the server knows it and the schema can be said
+// in it.
+func (c *Client) function(r *adapter.Request, t agent.ModelTool) wireTool {
+	f := wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema}
+	if t.Strict && c.dialect.Strict {
+		strict, err := strictDialect.Schema(t.InputSchema)
+		if err != nil {
+			r.Warn("tool %q is not strict: %v", t.Name, err)
+		} else {
+			f.Parameters, f.Strict = strict, true
+		}
+	}
+	return wireTool{Type: "function", Function: f}
+}
+
+// wireTool is a tool as a request offers it.
+type wireTool struct {
+	Type     string       `json:"type"`
+	Function wireFunction `json:"function"`
+}
+
+type wireFunction struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters"`
+	Strict      bool            `json:"strict,omitempty"`
+}
+
+// addTools offers the tools and says how they may be chosen.
+func (c *Client) addTools(body *adapter.Object, r *adapter.Request, req agent.ModelRequest) error {
+	tools, names, err := adapter.Offer(r, req, func(t agent.ModelTool) (wireTool, error) { return c.function(r, t), nil })
+	if err != nil {
+		return err
+	}
+	kind, name, err := adapter.ChoiceOf(req.ToolChoice, names)
+	if err != nil || len(tools) == 0 {
+		return err
+	}
+	if err := body.SetJSON("tools", tools); err != nil {
+		return err
+	}
+	if kind != adapter.ChoiceTool {
+		return body.SetJSON("tool_choice", kind)
+	}
+	return body.SetJSON("tool_choice", map[string]any{"type": "function", "function": map[string]string{"name": name}})
+}
+
+// strictDialect is what OpenAI's strict function calling can say.
+var strictDialect = adapter.Strict{
+	RequireAll: true,
+	Keywords: []string{
+		"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "oneOf", "$ref",
+		"$defs", "definitions", "description", "title", "pattern", "format", "minimum", "maximum", "exclusiveMinimum",
+		"exclusiveMaximum", "multipleOf", "minItems", "maxItems",
+	},
+	Dropped: []string{
+		"default", "examples", "minLength", "maxLength", "uniqueItems", "minProperties", "maxProperties", "$comment",
+		"deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
+	},
+	Formats: []string{"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"},
 }

@@ -3,16 +3,10 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"unicode/utf8"
 
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/models/internal/adapter"
 )
-
-// maxTurn bounds the text and arguments of one turn. No model writes that much; a server that loops does.
-const maxTurn = 16 << 20
 
 // A turn has one text and one reasoning in this protocol.
 const (
@@ -22,7 +16,6 @@ const (
 
 // turn reads one answer.
 type turn struct {
-	client  *Client
 	calls   calls
 	usage   *usage
 	reason  agent.FinishReason // empty until the server gave one
@@ -31,58 +24,24 @@ type turn struct {
 	done    bool               // the server said that nothing follows
 }
 
-// read takes frames until the answer is over and hands on what each gives. emit returns false when nobody listens any
-// more. A stream that ends without a reason and without its end mark was cut, and its error says so; once there is a
-// reason the answer is whole, and only the usage can be missing.
-func (t *turn) read(in *frames, emit func(agent.ModelPart) bool) error {
-	var parts []agent.ModelPart
-	for !t.done {
-		f, err := in.next()
-		if err != nil && t.reason != "" {
-			break
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return errCut
-		}
-		if err != nil {
-			return err
-		}
-		if parts, err = t.take(f, parts[:0]); err != nil {
-			return err
-		}
-		for _, p := range parts {
-			if !emit(p) {
-				return nil
-			}
-		}
-	}
-	for _, p := range t.finish() {
-		if !emit(p) {
-			return nil
-		}
-	}
-	return nil
-}
+// State: once there is a reason the answer is whole, and only the usage can be missing.
+func (t *turn) State() (whole, done bool) { return t.reason != "", t.done }
 
-// take reads one frame.
-func (t *turn) take(f frame, parts []agent.ModelPart) ([]agent.ModelPart, error) {
-	if string(bytes.TrimSpace(f.data)) == "[DONE]" {
+// Take reads one frame.
+func (t *turn) Take(f adapter.Frame, parts []agent.ModelPart) ([]agent.ModelPart, error) {
+	if string(bytes.TrimSpace(f.Data)) == "[DONE]" {
 		t.done = true
 		return parts, nil
 	}
-	// The decoder would put U+FFFD in place of broken text, and arguments must not change unseen.
-	if !utf8.Valid(f.data) {
-		return nil, errors.New("the stream is not UTF-8")
-	}
 	var c chunk
-	if err := json.Unmarshal(f.data, &c); err != nil {
-		if f.name == "error" {
-			return nil, t.client.inStream(readError(f.data))
+	if err := json.Unmarshal(f.Data, &c); err != nil {
+		if f.Name == "error" {
+			return nil, adapter.ReadFailure(f.Data)
 		}
-		return nil, fmt.Errorf("an event of the stream is not as expected: %w", err)
+		return nil, adapter.Unexpected(err)
 	}
 	if e := c.failure(f); e != nil {
-		return nil, t.client.inStream(*e)
+		return nil, e
 	}
 	return t.takeChunk(&c, parts)
 }
@@ -106,8 +65,8 @@ func (t *turn) takeChunk(c *chunk, parts []agent.ModelPart) ([]agent.ModelPart, 
 			t.reason = finishReason(string(choice.FinishReason))
 		}
 	}
-	if t.size > maxTurn {
-		return nil, fmt.Errorf("%w: the answer has over %d bytes", errFrame, maxTurn)
+	if t.size > adapter.MaxTurn {
+		return nil, adapter.TooLarge()
 	}
 	return parts, nil
 }
@@ -136,8 +95,8 @@ func (t *turn) takeDelta(d *delta, parts []agent.ModelPart) []agent.ModelPart {
 	return parts
 }
 
-// finish ends the calls that are whole and the turn. A refusal is told by its reason, whatever the server's was.
-func (t *turn) finish() []agent.ModelPart {
+// Finish ends the calls that are whole and the turn. A refusal is told by its reason, whatever the server's was.
+func (t *turn) Finish() ([]agent.ModelPart, *adapter.Request, error) {
 	reason := t.reason
 	switch {
 	case reason == "":
@@ -146,7 +105,7 @@ func (t *turn) finish() []agent.ModelPart {
 		reason = agent.FinishContentFilter
 	}
 	parts := t.calls.finish(reason, nil)
-	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: reason, Usage: t.usage.events()})
+	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: reason, Usage: t.usage.events()}), nil, nil
 }
 
 // finishReason is a server's reason in Weir's words.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/models/internal/adapter"
 )
 
 // chunk is one event of a streamed answer, or a whole answer that was not streamed. Servers that call themselves
@@ -19,26 +20,23 @@ type chunk struct {
 }
 
 // failure is the error that an event tells instead of a piece of an answer, or nil.
-func (c *chunk) failure(f frame) *apiError {
-	var e apiError
+func (c *chunk) failure(f adapter.Frame) *adapter.Failure {
 	switch {
 	case isValue(c.Error):
-		e = errorValue(c.Error)
-	case c.Object == "error", f.name == "error" && len(c.Choices) == 0:
-		e = readError(f.data)
+		return adapter.FailureValue(c.Error)
+	case c.Object == "error", f.Name == "error" && len(c.Choices) == 0:
+		return adapter.ReadFailure(f.Data)
 	default:
 		for _, choice := range c.Choices {
 			if isValue(choice.Error) {
-				e = errorValue(choice.Error)
-				return &e
+				return adapter.FailureValue(choice.Error)
 			}
 			if choice.FinishReason == "error" {
-				return &e
+				return &adapter.Failure{}
 			}
 		}
 		return nil
 	}
-	return &e
 }
 
 // isValue tells an error from the empty forms of none that some servers send with every event.
@@ -52,21 +50,21 @@ func isValue(raw json.RawMessage) bool {
 }
 
 type choice struct {
-	Index        int    `json:"index"`
-	Delta        *delta `json:"delta"`
-	Message      *delta `json:"message"` // of an answer that was not streamed
-	FinishReason text   `json:"finish_reason"`
+	Index        int          `json:"index"`
+	Delta        *delta       `json:"delta"`
+	Message      *delta       `json:"message"` // of an answer that was not streamed
+	FinishReason adapter.Text `json:"finish_reason"`
 
 	Error json.RawMessage `json:"error"`
 }
 
 type delta struct {
-	Content          text        `json:"content"`
-	Refusal          text        `json:"refusal"`
-	ReasoningContent text        `json:"reasoning_content"`
-	Reasoning        text        `json:"reasoning"` // the same under its newer name
-	ToolCalls        []callDelta `json:"tool_calls"`
-	FunctionCall     *function   `json:"function_call"` // the form before parallel calls
+	Content          adapter.Text `json:"content"`
+	Refusal          adapter.Text `json:"refusal"`
+	ReasoningContent adapter.Text `json:"reasoning_content"`
+	Reasoning        adapter.Text `json:"reasoning"` // the same under its newer name
+	ToolCalls        []callDelta  `json:"tool_calls"`
+	FunctionCall     *function    `json:"function_call"` // the form before parallel calls
 }
 
 // thinking is the reasoning of a delta; servers that send both names send one text twice.
@@ -79,14 +77,14 @@ func (d *delta) thinking() string {
 
 // callDelta is a fragment of one tool call.
 type callDelta struct {
-	Index    text      `json:"index"` // a number, sometimes as text, sometimes missing
-	ID       text      `json:"id"`
-	Function *function `json:"function"`
+	Index    adapter.Text `json:"index"` // a number, sometimes as text, sometimes missing
+	ID       adapter.Text `json:"id"`
+	Function *function    `json:"function"`
 }
 
 type function struct {
-	Name      text `json:"name"`
-	Arguments args `json:"arguments"`
+	Name      adapter.Text `json:"name"`
+	Arguments args         `json:"arguments"`
 }
 
 type usage struct {
@@ -104,29 +102,6 @@ func (u *usage) events() events.Usage {
 		out.TotalTokens = out.InputTokens + out.OutputTokens
 	}
 	return out
-}
-
-// text is a string that may also come as null, as a number, or as a list of parts with texts. What has no text in it
-// is empty rather than an error: one odd field must not cost a turn.
-type text string
-
-func (t *text) UnmarshalJSON(b []byte) error {
-	switch b[0] {
-	case '"':
-		return json.Unmarshal(b, (*string)(t))
-	case '[':
-		var parts []struct {
-			Text string `json:"text"`
-		}
-		if json.Unmarshal(b, &parts) == nil {
-			for _, p := range parts {
-				*t += text(p.Text)
-			}
-		}
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		*t = text(b)
-	}
-	return nil
 }
 
 // args is a fragment of a call's arguments: text by the protocol, but some servers send the object itself. Its bytes

@@ -1,4 +1,4 @@
-package openai
+package adapter
 
 import (
 	"context"
@@ -29,53 +29,57 @@ var (
 	errCut  = errors.New("the stream ended before the answer did")
 )
 
-// apiError is what servers say about a failure, in the forms that they use.
-type apiError struct {
-	Message text `json:"message"`
-	Type    text `json:"type"`
-	Code    text `json:"code"`   // "rate_limit_exceeded", or a status as a number
-	Status  text `json:"status"` // "UNAVAILABLE", where Google's interface shows through
+// Failure is what a provider says about a failure, in the forms that they use. As an error of [Turn.Take] it fails the
+// turn.
+type Failure struct {
+	Message Text `json:"message"`
+	Type    Text `json:"type"`
+	Code    Text `json:"code"`   // "rate_limit_exceeded", or a status as a number
+	Status  Text `json:"status"` // "UNAVAILABLE", where Google's interface shows through
 }
 
-// readError finds the error in {"error":{…}}, {"error":"text"}, [{"error":{…}}] or {"message":"text"}. A body of
+// Error is the message.
+func (e *Failure) Error() string { return string(e.Message) }
+
+// ReadFailure finds the error in {"error":{…}}, {"error":"text"}, [{"error":{…}}] or {"message":"text"}. A body of
 // another kind gives its beginning.
-func readError(body []byte) apiError {
+func ReadFailure(body []byte) *Failure {
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
 		body = list[0]
 	}
 	var outer struct {
-		apiError
+		Failure
 		Error  json.RawMessage `json:"error"`
-		Detail text            `json:"detail"`
+		Detail Text            `json:"detail"`
 	}
 	if json.Unmarshal(body, &outer) != nil {
-		return apiError{Message: text(body)}
+		return &Failure{Message: Text(body)}
 	}
 	if outer.Message == "" {
 		outer.Message = outer.Detail
 	}
 	if len(outer.Error) == 0 || string(outer.Error) == "null" {
-		return outer.apiError
+		return &outer.Failure
 	}
-	return errorValue(outer.Error)
+	return FailureValue(outer.Error)
 }
 
-// errorValue reads the value of an "error" member.
-func errorValue(raw json.RawMessage) apiError {
-	var e apiError
-	var message text
-	if json.Unmarshal(raw, &e) == nil && e != (apiError{}) {
-		return e
+// FailureValue reads the value of an "error" member.
+func FailureValue(raw json.RawMessage) *Failure {
+	var e Failure
+	var message Text
+	if json.Unmarshal(raw, &e) == nil && e != (Failure{}) {
+		return &e
 	}
 	if json.Unmarshal(raw, &message) == nil && message != "" {
-		return apiError{Message: message}
+		return &Failure{Message: message}
 	}
-	return apiError{Message: text(raw)}
+	return &Failure{Message: Text(raw)}
 }
 
 // status is the HTTP status that an error in a stream names, or zero.
-func (e apiError) status() int {
+func (e *Failure) status() int {
 	if n, err := strconv.Atoi(string(e.Code)); err == nil && n >= 400 && n < 600 {
 		return n
 	}
@@ -87,7 +91,7 @@ var (
 	finalCodes = []string{
 		"insufficient_quota", "billing_hard_limit_reached", "invalid_api_key", "model_not_found",
 		"context_length_exceeded", "invalid_request_error", "authentication_error", "permission_error",
-		"invalid_prompt", "content_policy_violation",
+		"invalid_prompt", "content_policy_violation", "not_found_error", "request_too_large", "billing_error",
 	}
 	passingCodes = []string{
 		"rate_limit_exceeded", "rate_limit_error", "overloaded", "overloaded_error", "server_error", "api_error",
@@ -97,7 +101,7 @@ var (
 
 // retryable tells whether the same request may work later: overload and faults of the server may, what is wrong with
 // the request or the account does not. A failure in the middle of a stream that names nothing is the server's.
-func (e apiError) retryable(status int) bool {
+func (e *Failure) retryable(status int) bool {
 	kinds := []string{string(e.Code), string(e.Type), string(e.Status)}
 	is := func(list []string) bool {
 		return slices.ContainsFunc(kinds, func(k string) bool { return slices.Contains(list, k) })
@@ -116,14 +120,14 @@ func (e apiError) retryable(status int) bool {
 // refused is the failure that a response with a status other than 200 tells.
 func (c *Client) refused(resp *http.Response) *agent.ModelError {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // a part of it is as good
-	e := readError(body)
+	e := ReadFailure(body)
 	if strings.Contains(resp.Header.Get("Content-Type"), "html") {
 		e.Message = "" // a page of some proxy
 	}
 	out := &agent.ModelError{
 		Status:    resp.StatusCode,
 		Retryable: e.retryable(resp.StatusCode),
-		After:     retryAfter(resp.Header, time.Now()),
+		After:     max(retryAfter(resp.Header, time.Now()), retryDelay(body)),
 		Err:       fmt.Errorf("%s: %s", c.host, c.clean(string(e.Message))),
 	}
 	if resp.StatusCode < 400 {
@@ -137,7 +141,7 @@ func (c *Client) refused(resp *http.Response) *agent.ModelError {
 }
 
 // inStream is the failure that an event of a stream tells.
-func (c *Client) inStream(e apiError) *agent.ModelError {
+func (c *Client) inStream(e *Failure) *agent.ModelError {
 	status := e.status()
 	return &agent.ModelError{Status: status, Retryable: e.retryable(status), Err: fmt.Errorf("%s: %s", c.host, c.clean(string(e.Message)))}
 }
@@ -173,8 +177,21 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
+// inBody is how Google says how long to wait: {"error":{"details":[{"@type":"…RetryInfo","retryDelay":"34.5s"}]}}.
+var inBody = regexp.MustCompile(`"retryDelay"\s*:\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?s)"`)
+
+// retryDelay is how long an error asks to wait, or zero.
+func retryDelay(body []byte) time.Duration {
+	m := inBody.FindSubmatch(body)
+	if m == nil {
+		return 0
+	}
+	d, _ := time.ParseDuration(string(m[1])) // the pattern is that of a duration
+	return d
+}
+
 // keyLike are tokens that look like keys. Servers quote a part of a wrong key back.
-var keyLike = regexp.MustCompile(`\b(?:sk|pk|rk|xai|gsk|key|Bearer)[-_ ][A-Za-z0-9*._-]{6,}`)
+var keyLike = regexp.MustCompile(`\b(?:sk|pk|rk|xai|gsk|key|Bearer)[-_ ][A-Za-z0-9*._-]{6,}|\bAIza[A-Za-z0-9*._-]{6,}`)
 
 // clean makes what a server said fit for logs and events: no key, one line, bounded.
 func (c *Client) clean(s string) string {

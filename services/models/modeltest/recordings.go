@@ -1,28 +1,28 @@
-package openai_test
+package modeltest
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"iter"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
-	"github.com/weirkeeper/weir/services/models/openai"
 )
 
-var update = flag.Bool("update", false, "write the expected parts of the stories again")
-
-// TestB22_5RecordedStreams plays recorded streams: each file says in prose what a server does, then the bytes that it sends, then
-// the parts that the adapter makes of them.
-func TestB22_5RecordedStreams(t *testing.T) {
-	t.Parallel()
+// Recordings plays recorded streams, testdata/*.txtar: each file says in prose what a provider does, then the bytes that
+// it sends, then the parts that the adapter makes of them, which update writes again. open gives a model whose provider
+// is the handler.
+func Recordings(t *testing.T, update bool, open func(t *testing.T, provider http.HandlerFunc) agent.Model) {
+	t.Helper()
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no stories: %v", err)
@@ -31,9 +31,10 @@ func TestB22_5RecordedStreams(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			s := readStory(t, file)
-			c := newClient(t, s.serve, openai.Config{APIKey: testKey})
-			got := describe(c.Stream(t.Context(), hello()))
-			if *update {
+			got := describe(open(t, s.serve).Stream(t.Context(), agent.ModelRequest{
+				Model: "test-1", Messages: []events.Message{events.TextMessage(events.RoleUser, "Hello")},
+			}))
+			if update {
 				s.files["parts"] = got
 				s.write(t, file)
 				return
@@ -50,6 +51,9 @@ type story struct {
 	comment string
 	names   []string
 	files   map[string]string
+
+	mu     sync.Mutex
+	served int // requests that were answered
 }
 
 func readStory(t *testing.T, file string) *story {
@@ -72,15 +76,15 @@ func readStory(t *testing.T, file string) *story {
 		}
 		s.files[name] += line
 	}
+	if !slices.Contains(s.names, "parts") {
+		s.names = append(s.names, "parts")
+	}
 	return s
 }
 
 func (s *story) write(t *testing.T, file string) {
 	t.Helper()
 	out := s.comment
-	if _, ok := s.files["parts"]; ok && len(s.names) == 1 {
-		s.names = append(s.names, "parts")
-	}
 	for _, name := range s.names {
 		out += "-- " + name + " --\n" + s.files[name]
 	}
@@ -90,12 +94,15 @@ func (s *story) write(t *testing.T, file string) {
 }
 
 // serve sends the recording. The file's name says what it is: stream.sse, the same with CRLF line ends (crlf.sse), one
-// whose connection is lost after the last byte (lost.sse), or an answer that is not a stream (answer.json).
+// whose connection is lost after the last byte (lost.sse), or an answer that is not a stream (answer.json). Of several ("2-stream.sse") each answers one request; the last file are the parts.
 func (s *story) serve(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
-	name := s.names[0]
+	s.mu.Lock()
+	name := s.names[min(s.served, len(s.names)-2)]
+	s.served++
+	s.mu.Unlock()
 	body := s.files[name]
-	switch name {
+	switch strings.TrimLeft(name, "0123456789-") {
 	case "answer.json":
 		w.Header().Set("Content-Type", "application/json")
 	case "crlf.sse":
@@ -108,7 +115,7 @@ func (s *story) serve(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(body[:n]))
 		body = body[n:]
 	}
-	if name == "lost.sse" {
+	if strings.HasSuffix(name, "lost.sse") {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -132,6 +139,8 @@ func describe(parts iter.Seq2[agent.ModelPart, error]) string {
 		case p.Type == agent.PartFinish:
 			fmt.Fprintf(&out, "finish %s, tokens %d in, %d out, %d in all\n",
 				p.FinishReason, p.Usage.InputTokens, p.Usage.OutputTokens, p.Usage.TotalTokens)
+		case p.Signature != "":
+			fmt.Fprintf(&out, "%s %q, signature %q\n", p.ID, p.Text, p.Signature)
 		default:
 			fmt.Fprintf(&out, "%s %q\n", p.ID, p.Text)
 		}

@@ -1,4 +1,4 @@
-package openai
+package adapter
 
 import (
 	"bytes"
@@ -26,13 +26,13 @@ var notAtTop = []string{
 	"enum", "const", "dependentSchemas", "dependentRequired",
 }
 
-// parameters projects a tool's input schema. A schema that fits already keeps its bytes.
-func parameters(raw json.RawMessage) (json.RawMessage, error) {
+// Parameters projects a tool's input schema. A schema that fits already keeps its bytes.
+func Parameters(raw json.RawMessage) (json.RawMessage, error) {
 	switch string(bytes.TrimSpace(raw)) {
 	case "", "null", "true", "{}":
 		return noParameters, nil
 	}
-	root, err := parseObject(raw)
+	root, err := ParseObject(raw)
 	if err != nil {
 		return nil, fmt.Errorf("input schema: %w", err)
 	}
@@ -45,21 +45,21 @@ func parameters(raw json.RawMessage) (json.RawMessage, error) {
 
 // flatten gives a schema of an object without choices at its top: references are followed, members of all branches
 // are offered, and only what every branch requires is required.
-func flatten(root, node object, depth int) (object, error) {
+func flatten(root, node Object, depth int) (Object, error) {
 	if depth > maxSchemaDepth {
 		return nil, errors.New("too many references")
 	}
 	out := slices.Clone(node)
-	out.remove(notAtTop...)
+	out.Remove(notAtTop...)
 	if err := setObjectType(&out); err != nil {
 		return nil, err
 	}
-	if ref, ok := node.get("$ref"); ok {
+	if ref, ok := node.Get("$ref"); ok {
 		target, err := resolve(root, ref)
 		if err != nil {
 			return nil, err
 		}
-		if err := merge(root, &out, []object{target}, depth, true); err != nil {
+		if err := merge(root, &out, []Object{target}, depth, true); err != nil {
 			return nil, err
 		}
 	}
@@ -72,15 +72,15 @@ func flatten(root, node object, depth int) (object, error) {
 			return nil, err
 		}
 	}
-	if !out.has("properties") {
-		out.set("properties", json.RawMessage(`{}`))
+	if !out.Has("properties") {
+		out.Set("properties", json.RawMessage(`{}`))
 	}
 	return out, nil
 }
 
 // setObjectType makes the type "object", and refuses a schema that allows no object.
-func setObjectType(o *object) error {
-	raw, ok := o.get("type")
+func setObjectType(o *Object) error {
+	raw, ok := o.Get("type")
 	if ok && string(raw) == `"object"` {
 		return nil
 	}
@@ -89,15 +89,15 @@ func setObjectType(o *object) error {
 		return fmt.Errorf("arguments are an object, not %s", raw)
 	}
 	if ok {
-		o.set("type", json.RawMessage(`"object"`))
+		o.Set("type", json.RawMessage(`"object"`))
 		return nil
 	}
-	*o = append(object{{"type", json.RawMessage(`"object"`)}}, *o...)
+	*o = append(Object{{"type", json.RawMessage(`"object"`)}}, *o...)
 	return nil
 }
 
-func branchesOf(node object, keyword string) ([]object, error) {
-	raw, ok := node.get(keyword)
+func branchesOf(node Object, keyword string) ([]Object, error) {
+	raw, ok := node.Get(keyword)
 	if !ok {
 		return nil, nil
 	}
@@ -105,9 +105,9 @@ func branchesOf(node object, keyword string) ([]object, error) {
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, fmt.Errorf("%s is not a list of schemas", keyword)
 	}
-	var out []object
+	var out []Object
 	for _, b := range list {
-		o, err := parseObject(b)
+		o, err := ParseObject(b)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", keyword, err)
 		}
@@ -118,7 +118,7 @@ func branchesOf(node object, keyword string) ([]object, error) {
 
 // merge adds the properties of all branches. When all of them hold at once each adds what it requires; when one of
 // them holds only what all require is required.
-func merge(root object, out *object, branches []object, depth int, all bool) error {
+func merge(root Object, out *Object, branches []Object, depth int, all bool) error {
 	var shared []string
 	for i, b := range branches {
 		flat, err := flatten(root, b, depth+1)
@@ -145,65 +145,57 @@ func merge(root object, out *object, branches []object, depth int, all bool) err
 			required = append(required, name)
 		}
 	}
-	return setJSON(out, "required", required)
+	return out.SetJSON("required", required)
 }
 
-func mergeProperties(out *object, branch object) error {
-	raw, _ := branch.get("properties") // flatten has set it
-	more, err := parseObject(raw)
+func mergeProperties(out *Object, branch Object) error {
+	raw, _ := branch.Get("properties") // flatten has set it
+	more, err := ParseObject(raw)
 	if err != nil {
 		return fmt.Errorf("properties: %w", err)
 	}
-	mine := object{}
-	if raw, ok := out.get("properties"); ok {
-		if mine, err = parseObject(raw); err != nil {
+	mine := Object{}
+	if raw, ok := out.Get("properties"); ok {
+		if mine, err = ParseObject(raw); err != nil {
 			return fmt.Errorf("properties: %w", err)
 		}
 	}
 	for _, m := range more {
-		old, ok := mine.get(m.name)
-		if ok && !bytes.Equal(old, m.value) {
-			if m.value, err = events.Marshal(map[string]any{"anyOf": []json.RawMessage{old, m.value}}); err != nil {
+		old, ok := mine.Get(m.Name)
+		if ok && !bytes.Equal(old, m.Value) {
+			if m.Value, err = events.Marshal(map[string]any{"anyOf": []json.RawMessage{old, m.Value}}); err != nil {
 				return err
 			}
 		}
-		mine.set(m.name, m.value)
+		mine.Set(m.Name, m.Value)
 	}
-	return setJSON(out, "properties", mine)
+	return out.SetJSON("properties", mine)
 }
 
 // resolve follows a reference within the document.
-func resolve(root object, ref json.RawMessage) (object, error) {
+func resolve(root Object, ref json.RawMessage) (Object, error) {
 	var path string
 	if err := json.Unmarshal(ref, &path); err != nil || !strings.HasPrefix(path, "#/") {
 		return nil, fmt.Errorf("reference %s is not into this schema", ref)
 	}
 	node := root
 	for name := range strings.SplitSeq(path[2:], "/") {
-		raw, ok := node.get(strings.NewReplacer("~1", "/", "~0", "~").Replace(name))
+		raw, ok := node.Get(strings.NewReplacer("~1", "/", "~0", "~").Replace(name))
 		if !ok {
 			return nil, fmt.Errorf("reference %s leads nowhere", ref)
 		}
 		var err error
-		if node, err = parseObject(raw); err != nil {
+		if node, err = ParseObject(raw); err != nil {
 			return nil, fmt.Errorf("reference %s: %w", ref, err)
 		}
 	}
 	return node, nil
 }
 
-func stringsOf(o object, name string) []string {
+func stringsOf(o Object, name string) []string {
 	var list []string
-	if raw, ok := o.get(name); ok {
+	if raw, ok := o.Get(name); ok {
 		_ = json.Unmarshal(raw, &list) // what is not a list of names requires nothing here
 	}
 	return list
-}
-
-func setJSON(o *object, name string, v any) error {
-	raw, err := events.Marshal(v)
-	if err == nil {
-		o.set(name, raw)
-	}
-	return err
 }

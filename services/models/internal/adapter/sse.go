@@ -1,4 +1,4 @@
-package openai
+package adapter
 
 import (
 	"bufio"
@@ -14,10 +14,10 @@ const maxFrame = 8 << 20
 // errFrame says that an event of the stream is longer than maxFrame.
 var errFrame = errors.New("an event of the stream is too large")
 
-// frame is one server-sent event.
-type frame struct {
-	name string // of the event field; mostly empty
-	data []byte // all data lines, joined by line feeds; valid until the next frame is read
+// Frame is one server-sent event.
+type Frame struct {
+	Name string // of the event field; mostly empty
+	Data []byte // all data lines, joined by line feeds; valid until the next frame is read
 }
 
 // frames reads server-sent events as loosely as they occur in the wild: lines may end in CRLF, comments and fields
@@ -35,25 +35,25 @@ func newFrames(r io.Reader) *frames {
 }
 
 // next returns the next event that has data. It returns io.EOF after the last one and the reader's error otherwise.
-func (f *frames) next() (frame, error) {
+func (f *frames) next() (Frame, error) {
 	f.data = f.data[:0]
-	var out frame
+	var out Frame
 	seen := false
 	for {
 		line, err := f.readLine()
 		if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
 			if errors.Is(err, io.EOF) && seen {
-				out.data = f.data
+				out.Data = f.data
 				return out, nil
 			}
-			return frame{}, err
+			return Frame{}, err
 		}
 		if len(line) == 0 {
 			if seen {
-				out.data = f.data
+				out.Data = f.data
 				return out, nil
 			}
-			out.name = ""
+			out.Name = ""
 			continue
 		}
 		field, value := splitField(line)
@@ -64,10 +64,10 @@ func (f *frames) next() (frame, error) {
 			}
 			f.data, seen = append(f.data, value...), true
 			if len(f.data) > f.max {
-				return frame{}, fmt.Errorf("%w: over %d bytes", errFrame, f.max)
+				return Frame{}, fmt.Errorf("%w: over %d bytes", errFrame, f.max)
 			}
 		case "event":
-			out.name = string(value)
+			out.Name = string(value)
 		default: // a comment, an id, a retry time, or what only this server knows
 		}
 	}

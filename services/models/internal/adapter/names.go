@@ -1,4 +1,4 @@
-package openai
+package adapter
 
 import (
 	"crypto/sha256"
