@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/models/anthropic"
 	"github.com/weirkeeper/weir/services/models/openai"
 	"github.com/weirkeeper/weir/services/models/scripted"
 )
@@ -46,6 +47,7 @@ var Providers = map[string]Provider{
 		BaseURL: "https://api.openai.com/v1", NeedsKey: true, open: chat,
 		dialect: openai.Dialect{Strict: true, MaxTokens: "max_completion_tokens", NoTopK: true, WebSearch: "openai.web_search"},
 	},
+	"anthropic": {BaseURL: "https://api.anthropic.com/v1", NeedsKey: true, open: messages},
 	"xai": {
 		BaseURL: "https://api.x.ai/v1", NeedsKey: true, open: chat,
 		dialect: openai.Dialect{MaxTokens: "max_completion_tokens", NoTopK: true},
@@ -166,14 +168,34 @@ func (r *Registry) make(id string) (opened, error) {
 
 func known() string { return strings.Join(slices.Sorted(maps.Keys(Providers)), ", ") }
 
-// chat opens a server that speaks Chat Completions. Requests carry options for it under the provider's name.
-func chat(provider string, cfg ModelConfig, row Provider) (agent.Model, error) {
+// address is where a provider is reached, or what is missing for it.
+func address(cfg ModelConfig, row Provider) (string, error) {
 	base := cmp.Or(cfg.BaseURL, row.BaseURL)
 	switch {
 	case base == "":
-		return nil, fmt.Errorf("provider %s needs a base URL", cfg.Provider)
+		return "", fmt.Errorf("provider %s needs a base URL", cfg.Provider)
 	case row.NeedsKey && cfg.APIKey == "" && cfg.BaseURL == "" && len(cfg.Headers) == 0:
-		return nil, fmt.Errorf("provider %s needs an API key", cfg.Provider)
+		return "", fmt.Errorf("provider %s needs an API key", cfg.Provider)
+	}
+	return base, nil
+}
+
+// messages opens a server that speaks Anthropic's Messages API. Requests carry options for it under the provider's name.
+func messages(provider string, cfg ModelConfig, row Provider) (agent.Model, error) {
+	base, err := address(cfg, row)
+	if err != nil {
+		return nil, err
+	}
+	return anthropic.New(anthropic.Config{
+		Provider: provider, BaseURL: base, APIKey: cfg.APIKey, Headers: cfg.Headers, Idle: cfg.Idle,
+	})
+}
+
+// chat opens a server that speaks Chat Completions. Requests carry options for it under the provider's name.
+func chat(provider string, cfg ModelConfig, row Provider) (agent.Model, error) {
+	base, err := address(cfg, row)
+	if err != nil {
+		return nil, err
 	}
 	return openai.New(openai.Config{
 		Provider: provider, BaseURL: base, APIKey: cfg.APIKey, Headers: cfg.Headers, Idle: cfg.Idle,

@@ -35,6 +35,8 @@ func TestB22_9ModelFindsProviders(t *testing.T) {
 	t.Parallel()
 	r := registry(t, map[string]models.ModelConfig{
 		"openai":         {APIKey: key},
+		"anthropic":      {APIKey: key},
+		"claude":         {Provider: "anthropic", BaseURL: "https://proxy.example.com/anthropic/v1"},
 		"openai/special": {APIKey: key, Model: "gpt-5-2025-08-07", BaseURL: "https://eu.example.com/v1"},
 		"local":          {Provider: "openai-compatible", BaseURL: "http://127.0.0.1:1/v1"},
 		"story/tale":     {Provider: "scripted", Playbook: json.RawMessage(`{"rules":[{"say":"Once upon a time."}]}`)},
@@ -46,6 +48,8 @@ func TestB22_9ModelFindsProviders(t *testing.T) {
 		"ollama/llama3.2":     {"llama3.2", "openai client of 127.0.0.1:11434"},
 		"vllm/Qwen/Qwen3-8B":  {"Qwen/Qwen3-8B", "openai client of 127.0.0.1:8000"},
 		"llama.cpp/any":       {"any", "openai client of 127.0.0.1:8080"},
+		"anthropic/claude-4":  {"claude-4", "anthropic client of api.anthropic.com"},
+		"claude/opus":         {"opus", "anthropic client of proxy.example.com"},
 		"scripted/support":    {"support", ""},
 		"scripted/bench":      {"bench", ""},
 		"story/tale":          {"tale", ""},
@@ -68,7 +72,7 @@ func TestModelRefuses(t *testing.T) {
 	})
 	for id, want := range map[string]string{
 		"gpt-5": "<provider>/<model>", "": "<provider>/<model>", "openai/": "<provider>/<model>", "/gpt": "<provider>/<model>",
-		"openai/gpt-5": "needs an API key", "xai/grok-4": "needs an API key", "acme/one": `no provider "acme"`,
+		"openai/gpt-5": "needs an API key", "xai/grok-4": "needs an API key", "anthropic/claude-4": "needs an API key", "acme/one": `no provider "acme"`,
 		"openai-compatible/x": "needs a base URL", "bad/x": "base URL must be", "scripted/unknown": "bench, support",
 		"scripted/broken": "rule 1",
 	} {
@@ -105,6 +109,30 @@ func TestB22_11ConfigPrintsNoSecret(t *testing.T) {
 	}
 }
 
+// rowTest is how a row's protocol is told apart: what it sends, and how it is answered.
+type rowTest struct {
+	path, key string
+	sends     string // of the limit and of an option
+	answer    string
+}
+
+func rowTestOf(name string) rowTest {
+	switch name {
+	case "anthropic":
+		return rowTest{
+			path: "/messages", key: "X-Api-Key", sends: `"max_tokens":9`,
+			answer: `data: {"type":"content_block_start","content_block":{"type":"text","text":"Hi."}}` + "\n\n" +
+				`data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}` + "\n\n" + `data: {"type":"message_stop"}` + "\n\n",
+		}
+	case "openai", "xai":
+		return rowTest{path: "/chat/completions", key: "Authorization", sends: `"max_completion_tokens":9`, answer: chatAnswer}
+	default:
+		return rowTest{path: "/chat/completions", key: "Authorization", sends: `"max_tokens":9`, answer: chatAnswer}
+	}
+}
+
+const chatAnswer = `data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"
+
 // TestRowsWork asks each provider of the table that has an address of its own, at another address.
 func TestRowsWork(t *testing.T) {
 	t.Parallel()
@@ -114,19 +142,19 @@ func TestRowsWork(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			row := rowTestOf(name)
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var req map[string]any
-				if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req["model"] != "some/model" {
-					t.Errorf("request %v, %v", req, err)
+				body, err := io.ReadAll(r.Body)
+				if err != nil || r.URL.Path != row.path || !strings.HasSuffix(r.Header.Get(row.key), key) {
+					t.Errorf("%s with %v, %v", r.URL, r.Header, err)
 				}
-				if (req["max_completion_tokens"] == nil) == (req["max_tokens"] == nil) {
-					t.Errorf("the limit of tokens is sent as %v", req)
-				}
-				if req["reasoning_effort"] != "low" {
-					t.Errorf("options of the provider are not in %v", req)
+				for _, want := range []string{"some/model", row.sends, `"reasoning_effort":"low"`} {
+					if text := r.URL.Path + string(body); !strings.Contains(text, want) {
+						t.Errorf("%s is not in %s", want, text)
+					}
 				}
 				w.Header().Set("Content-Type", "text/event-stream")
-				_, _ = io.WriteString(w, `data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+				_, _ = io.WriteString(w, row.answer)
 			}))
 			defer server.Close()
 			m, model, err := registry(t, map[string]models.ModelConfig{name: {BaseURL: server.URL, APIKey: key}}).Model(name + "/some/model")

@@ -27,6 +27,9 @@ const (
 	envBaseURL = "OPENAI_BASE_URL"
 )
 
+// envKeys are the variables that hold the keys of other providers.
+var envKeys = map[string]string{"anthropic": "ANTHROPIC_API_KEY"}
+
 // Models of the built-in agent: with a key, and without one.
 const (
 	keyedModel    = "openai/gpt-5-mini"
@@ -62,6 +65,13 @@ func modelConfig(file *config.File, lookup config.Lookup) (models.Config, error)
 	if _, named := cfg.Models["openai"]; !named {
 		if m, ok := openAI(lookup); ok {
 			cfg.Models["openai"] = m
+		}
+	}
+	for provider, variable := range envKeys {
+		if key, _ := lookup(variable); key != "" {
+			if _, named := cfg.Models[provider]; !named {
+				cfg.Models[provider] = models.ModelConfig{APIKey: key}
+			}
 		}
 	}
 	return cfg, nil

@@ -65,6 +65,16 @@ func TestFileBeforeEnvironment(t *testing.T) {
 	if got := cfg.Models["openai"]; got.Provider != "ollama" || got.BaseURL != "" {
 		t.Errorf("the file's model became %v at %q", got, got.BaseURL)
 	}
+	for provider := range envKeys {
+		if got := cfg.Models[provider]; got.APIKey == "" {
+			t.Errorf("the key of %s in the environment is not used: %v", provider, got)
+		}
+		file := parseFile(t, "models: {"+provider+": {baseURL: 'http://127.0.0.1:2/v1'}}")
+		cfg, err := modelConfig(file, func(string) (string, bool) { return "k", true })
+		if got := cfg.Models[provider]; err != nil || got.APIKey != "" || got.BaseURL == "" {
+			t.Errorf("the file's %s became %v at %q, %v", provider, got, got.BaseURL, err)
+		}
+	}
 }
 
 // A file's tools are hosted by pool.

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirkeeper/weir/events"
 )
 
 // clients is the folder that holds the programs of others.
@@ -29,7 +31,7 @@ func StartMock(t *testing.T, file string) Mock {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "node", "aimock.mjs", fixtures)
+	cmd := exec.CommandContext(t.Context(), "node", "aimock.mjs", fixtures) //nolint:gosec // a file of the test
 	cmd.Dir, cmd.Stderr = clients, os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -53,8 +55,9 @@ func StartMock(t *testing.T, file string) Mock {
 	return Mock{strings.TrimSpace(line)}
 }
 
-// Journal are the bodies of the requests that the mock has got, oldest first.
-func (m Mock) Journal(t *testing.T) []json.RawMessage {
+// LastMessages are the messages of the last request that the mock has got. It keeps the requests of all providers in one
+// form, that of Chat Completions.
+func (m Mock) LastMessages(t *testing.T) []Message {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, m.URL+"/__aimock/journal", nil)
 	if err != nil {
@@ -66,14 +69,32 @@ func (m Mock) Journal(t *testing.T) []json.RawMessage {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var entries []struct {
-		Body json.RawMessage `json:"body"`
+		Body struct {
+			Messages []struct {
+				Role       events.Role `json:"role"`
+				Content    any         `json:"content"`
+				ToolCallID string      `json:"tool_call_id"`
+				ToolCalls  []struct {
+					ID       string
+					Function struct{ Name, Arguments string }
+				} `json:"tool_calls"`
+			} `json:"messages"`
+		} `json:"body"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&entries); err != nil {
-		t.Fatal(err)
+	if err := json.NewDecoder(resp.Body).Decode(&entries); err != nil || len(entries) == 0 {
+		t.Fatalf("%d requests, %v", len(entries), err)
 	}
-	var out []json.RawMessage
-	for _, e := range entries {
-		out = append(out, e.Body)
+	var out []Message
+	for _, said := range entries[len(entries)-1].Body.Messages {
+		if said.Role == events.RoleSystem {
+			continue
+		}
+		text, _ := said.Content.(string)
+		one := Message{Role: said.Role, Text: text, Result: said.ToolCallID}
+		for _, c := range said.ToolCalls {
+			one.Calls = append(one.Calls, AskedCall{c.ID, c.Function.Name, c.Function.Arguments})
+		}
+		out = append(out, one)
 	}
 	return out
 }

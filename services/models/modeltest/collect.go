@@ -55,6 +55,38 @@ func Collect(t *testing.T, parts iter.Seq2[agent.ModelPart, error]) Turn {
 	return turn
 }
 
+// Said is a turn as the planner keeps it: texts and reasoning in their order, then the calls.
+func Said(t *testing.T, parts iter.Seq2[agent.ModelPart, error]) events.Message {
+	t.Helper()
+	out := events.Message{Role: events.RoleAssistant}
+	at := map[string]int{} // by id, in out.Parts or in calls
+	var calls []events.Part
+	for p, err := range parts {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch p.Type {
+		case agent.PartTextDelta, agent.PartReasoningDelta:
+			if _, ok := at[p.ID]; !ok {
+				at[p.ID] = len(out.Parts)
+				out.Parts = append(out.Parts, events.Part{Type: strings.TrimSuffix(string(p.Type), "-delta")})
+			}
+			part := &out.Parts[at[p.ID]]
+			part.Text, part.Signature = part.Text+p.Text, part.Signature+p.Signature
+		case agent.PartToolInputStart:
+			at[p.ID] = len(calls)
+			calls = append(calls, events.Part{
+				Type: events.PartToolCall, ToolCallID: p.ID, ToolName: p.ToolName, ProviderCallID: p.ProviderCallID,
+			})
+		case agent.PartToolInputDelta:
+			calls[at[p.ID]].Args += p.Text
+		default:
+		}
+	}
+	out.Parts = append(out.Parts, calls...)
+	return out
+}
+
 // take adds a part and says which rule it breaks.
 func (turn *Turn) take(p agent.ModelPart) string {
 	switch p.Type {

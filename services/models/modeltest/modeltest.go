@@ -28,6 +28,8 @@ type Provider struct {
 	Secret string
 	// NoRequests: there is no provider behind the model, and so neither requests, silence nor keys.
 	NoRequests bool
+	// ResultMedia: the provider takes pictures in results.
+	ResultMedia bool
 }
 
 // Reply is what a provider answers to one request.
@@ -131,6 +133,8 @@ func Exercise(t *testing.T, p Provider) {
 		{"B22_11 secrets", true, testSecrets},
 		{"B22_1 calls and results are paired", true, testPairing},
 		{"B22_1 broken transcripts are not sent", true, testBroken},
+		{"B4_4 pictures in results", true, testResultMedia},
+		{"B22_7 a declined call", true, testDeclined},
 		{"ARGS_3 history is valid", true, testHistory},
 		{"B22_3 ids are legal and stable", true, testIDs},
 		{"B22_3 names and schemas are legal", true, testTools},

@@ -58,7 +58,7 @@ type story struct {
 
 func readStory(t *testing.T, file string) *story {
 	t.Helper()
-	raw, err := os.ReadFile(file)
+	raw, err := os.ReadFile(file) //nolint:gosec // a file of the test
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +84,12 @@ func readStory(t *testing.T, file string) *story {
 
 func (s *story) write(t *testing.T, file string) {
 	t.Helper()
-	out := s.comment
+	var out strings.Builder
+	out.WriteString(s.comment)
 	for _, name := range s.names {
-		out += "-- " + name + " --\n" + s.files[name]
+		out.WriteString("-- " + name + " --\n" + s.files[name])
 	}
-	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

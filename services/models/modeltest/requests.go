@@ -163,6 +163,64 @@ func testBroken(t *testing.T, p Provider) {
 	}
 }
 
+// testResultMedia: a picture in a result reaches the model as a picture, or a short text stands for it; base64 is never
+// a text.
+func testResultMedia(t *testing.T, p Provider) {
+	const picture = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+	messages := history("r1")
+	messages[4].Parts[0].Output = &events.ModelOutput{Type: events.OutputContent, Value: json.RawMessage(
+		`[{"type":"text","text":"The map:"},{"type":"image-data","data":"` + picture + `","mediaType":"image/png"},` +
+			`{"type":"image-url","url":"data:image/png;base64,` + picture + `"},{"type":"file-id","fileId":"f-1"}]`)}
+	asked := &Log{}
+	got := Collect(t, p.Serve(t, asked, Reply{Text: []string{"Done."}}).Stream(t.Context(), requestOf(messages)))
+	if got.Err != nil || len(asked.All()) != 1 {
+		t.Fatalf("the request was not sent: %v", got.Err)
+	}
+	request := asked.All()[0]
+	if err := Pairing(request.Messages); err != nil {
+		t.Error(err)
+	}
+	for _, m := range request.Messages {
+		if strings.Contains(m.Text, picture) {
+			t.Errorf("a picture is told as the text %.200q", m.Text)
+		}
+	}
+	seen, warnings := strings.Count(request.Body, picture), 3
+	if p.ResultMedia {
+		seen, warnings = seen-2, 1
+	}
+	if seen != 0 || len(got.Warnings) != warnings {
+		t.Errorf("%d pictures too many or too few; warnings %q, want %d", seen, got.Warnings, warnings)
+	}
+	if !strings.Contains(request.Body, "The map:") || !strings.Contains(request.Body, "[file-id not shown]") {
+		t.Errorf("the request does not say all: %s", request.Body)
+	}
+}
+
+// testDeclined: a call that people declined is answered as any other, and the conversation goes on.
+func testDeclined(t *testing.T, p Provider) {
+	messages := history("r1")[:3]
+	for i := range messages[2].Parts {
+		messages[2].Parts[i].Output = &events.ModelOutput{Type: events.OutputText, Value: json.RawMessage(`"Tool call was not approved by the user"`)}
+		messages[2].Parts[i].IsError = false
+	}
+	messages = append(messages, events.TextMessage(events.RoleUser, "Then guess."))
+	asked := &Log{}
+	got := Collect(t, p.Serve(t, asked, Reply{Text: []string{"Warm."}}).Stream(t.Context(), requestOf(messages)))
+	if got.Err != nil || got.Text != "Warm." {
+		t.Fatalf("got %+v", got)
+	}
+	sent := asked.All()[0].Messages
+	if err := Pairing(sent); err != nil {
+		t.Error(err)
+	}
+	for _, m := range sent {
+		if declined := strings.Contains(m.Text, "not approved"); declined != (m.Role == events.RoleTool) {
+			t.Errorf("message of role %s says %q", m.Role, m.Text)
+		}
+	}
+}
+
 func testHistory(t *testing.T, p Provider) {
 	messages := history("r1")
 	calls := messages[1].Parts[2:]

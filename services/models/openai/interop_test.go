@@ -100,9 +100,8 @@ func testAimockCalls(t *testing.T, mock modeltest.Mock, ask func(agent.ModelRequ
 	if got := ask(req); got.Err != nil || got.Text != "Rome is warmer." || got.Usage != (events.Usage{InputTokens: 77, OutputTokens: 5, TotalTokens: 82}) {
 		t.Errorf("got %+v", got)
 	}
-	requests := mock.Journal(t)
-	last := readRequest(t, requests[len(requests)-1])
-	if err := modeltest.Pairing(last.Messages); err != nil || len(last.Messages) != 5 {
-		t.Errorf("the request has %d messages, pairing: %v", len(last.Messages), err)
+	last := mock.LastMessages(t)
+	if err := modeltest.Pairing(last); err != nil || len(last) != 5 {
+		t.Errorf("the request has %d messages, pairing: %v", len(last), err)
 	}
 }

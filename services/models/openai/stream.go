@@ -36,7 +36,7 @@ func (t *turn) Take(f adapter.Frame, parts []agent.ModelPart) ([]agent.ModelPart
 	var c chunk
 	if err := json.Unmarshal(f.Data, &c); err != nil {
 		if f.Name == "error" {
-			return nil, adapter.ReadFailure(f.Data)
+			return nil, adapter.ReadError(f.Data)
 		}
 		return nil, adapter.Unexpected(err)
 	}

@@ -20,19 +20,19 @@ type chunk struct {
 }
 
 // failure is the error that an event tells instead of a piece of an answer, or nil.
-func (c *chunk) failure(f adapter.Frame) *adapter.Failure {
+func (c *chunk) failure(f adapter.Frame) *adapter.ProviderError {
 	switch {
 	case isValue(c.Error):
-		return adapter.FailureValue(c.Error)
+		return adapter.ErrorValue(c.Error)
 	case c.Object == "error", f.Name == "error" && len(c.Choices) == 0:
-		return adapter.ReadFailure(f.Data)
+		return adapter.ReadError(f.Data)
 	default:
 		for _, choice := range c.Choices {
 			if isValue(choice.Error) {
-				return adapter.FailureValue(choice.Error)
+				return adapter.ErrorValue(choice.Error)
 			}
 			if choice.FinishReason == "error" {
-				return &adapter.Failure{}
+				return &adapter.ProviderError{}
 			}
 		}
 		return nil

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -243,9 +244,7 @@ func (c *Client) request(ctx context.Context, r *Request) (*http.Request, error)
 		return nil, err
 	}
 	req.Header = c.header.Clone()
-	for name, values := range r.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.Header)
 	if r.Key != "" {
 		req.Header.Set("Idempotency-Key", r.Key)
 	}
@@ -356,7 +355,7 @@ func (c *Client) take(turn Turn, f Frame, parts []agent.ModelPart) ([]agent.Mode
 
 // told makes an error that a provider told a failure of the turn; others stay.
 func (c *Client) told(err error) error {
-	if e, ok := errors.AsType[*Failure](err); ok {
+	if e, ok := errors.AsType[*ProviderError](err); ok {
 		return c.inStream(e)
 	}
 	return err

@@ -29,9 +29,9 @@ var (
 	errCut  = errors.New("the stream ended before the answer did")
 )
 
-// Failure is what a provider says about a failure, in the forms that they use. As an error of [Turn.Take] it fails the
+// ProviderError is what a provider says about a failure, in the forms that they use. As an error of [Turn.Take] it fails the
 // turn.
-type Failure struct {
+type ProviderError struct {
 	Message Text `json:"message"`
 	Type    Text `json:"type"`
 	Code    Text `json:"code"`   // "rate_limit_exceeded", or a status as a number
@@ -39,47 +39,47 @@ type Failure struct {
 }
 
 // Error is the message.
-func (e *Failure) Error() string { return string(e.Message) }
+func (e *ProviderError) Error() string { return string(e.Message) }
 
-// ReadFailure finds the error in {"error":{…}}, {"error":"text"}, [{"error":{…}}] or {"message":"text"}. A body of
+// ReadError finds the error in {"error":{…}}, {"error":"text"}, [{"error":{…}}] or {"message":"text"}. A body of
 // another kind gives its beginning.
-func ReadFailure(body []byte) *Failure {
+func ReadError(body []byte) *ProviderError {
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) == nil && len(list) > 0 {
 		body = list[0]
 	}
 	var outer struct {
-		Failure
+		ProviderError
 		Error  json.RawMessage `json:"error"`
 		Detail Text            `json:"detail"`
 	}
 	if json.Unmarshal(body, &outer) != nil {
-		return &Failure{Message: Text(body)}
+		return &ProviderError{Message: Text(body)}
 	}
 	if outer.Message == "" {
 		outer.Message = outer.Detail
 	}
 	if len(outer.Error) == 0 || string(outer.Error) == "null" {
-		return &outer.Failure
+		return &outer.ProviderError
 	}
-	return FailureValue(outer.Error)
+	return ErrorValue(outer.Error)
 }
 
-// FailureValue reads the value of an "error" member.
-func FailureValue(raw json.RawMessage) *Failure {
-	var e Failure
+// ErrorValue reads the value of an "error" member.
+func ErrorValue(raw json.RawMessage) *ProviderError {
+	var e ProviderError
 	var message Text
-	if json.Unmarshal(raw, &e) == nil && e != (Failure{}) {
+	if json.Unmarshal(raw, &e) == nil && e != (ProviderError{}) {
 		return &e
 	}
 	if json.Unmarshal(raw, &message) == nil && message != "" {
-		return &Failure{Message: message}
+		return &ProviderError{Message: message}
 	}
-	return &Failure{Message: Text(raw)}
+	return &ProviderError{Message: Text(raw)}
 }
 
 // status is the HTTP status that an error in a stream names, or zero.
-func (e *Failure) status() int {
+func (e *ProviderError) status() int {
 	if n, err := strconv.Atoi(string(e.Code)); err == nil && n >= 400 && n < 600 {
 		return n
 	}
@@ -95,13 +95,13 @@ var (
 	}
 	passingCodes = []string{
 		"rate_limit_exceeded", "rate_limit_error", "overloaded", "overloaded_error", "server_error", "api_error",
-		"timeout", "service_unavailable", "UNAVAILABLE", "RESOURCE_EXHAUSTED",
+		"timeout", "timeout_error", "service_unavailable", "UNAVAILABLE", "RESOURCE_EXHAUSTED",
 	}
 )
 
 // retryable tells whether the same request may work later: overload and faults of the server may, what is wrong with
 // the request or the account does not. A failure in the middle of a stream that names nothing is the server's.
-func (e *Failure) retryable(status int) bool {
+func (e *ProviderError) retryable(status int) bool {
 	kinds := []string{string(e.Code), string(e.Type), string(e.Status)}
 	is := func(list []string) bool {
 		return slices.ContainsFunc(kinds, func(k string) bool { return slices.Contains(list, k) })
@@ -120,7 +120,7 @@ func (e *Failure) retryable(status int) bool {
 // refused is the failure that a response with a status other than 200 tells.
 func (c *Client) refused(resp *http.Response) *agent.ModelError {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // a part of it is as good
-	e := ReadFailure(body)
+	e := ReadError(body)
 	if strings.Contains(resp.Header.Get("Content-Type"), "html") {
 		e.Message = "" // a page of some proxy
 	}
@@ -141,7 +141,7 @@ func (c *Client) refused(resp *http.Response) *agent.ModelError {
 }
 
 // inStream is the failure that an event of a stream tells.
-func (c *Client) inStream(e *Failure) *agent.ModelError {
+func (c *Client) inStream(e *ProviderError) *agent.ModelError {
 	status := e.status()
 	return &agent.ModelError{Status: status, Retryable: e.retryable(status), Err: fmt.Errorf("%s: %s", c.host, c.clean(string(e.Message)))}
 }

@@ -188,6 +188,11 @@ func (c Content) Placeholder() string {
 	return "[" + what + " not shown]"
 }
 
+// IsImage tells pictures from other media.
+func (c Content) IsImage() bool {
+	return strings.HasPrefix(c.MediaType, "image/") || c.MediaType == "" && strings.HasPrefix(c.kind, "image-")
+}
+
 // What names the kind of media.
 func (c Content) What() string { return cmp.Or(c.MediaType, c.kind) }
 
