@@ -24,6 +24,7 @@ import (
 
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/models/anthropic"
+	"github.com/weirkeeper/weir/services/models/google"
 	"github.com/weirkeeper/weir/services/models/openai"
 	"github.com/weirkeeper/weir/services/models/scripted"
 )
@@ -48,6 +49,7 @@ var Providers = map[string]Provider{
 		dialect: openai.Dialect{Strict: true, MaxTokens: "max_completion_tokens", NoTopK: true, WebSearch: "openai.web_search"},
 	},
 	"anthropic": {BaseURL: "https://api.anthropic.com/v1", NeedsKey: true, open: messages},
+	"google":    {BaseURL: "https://generativelanguage.googleapis.com/v1beta", NeedsKey: true, open: gemini},
 	"xai": {
 		BaseURL: "https://api.x.ai/v1", NeedsKey: true, open: chat,
 		dialect: openai.Dialect{MaxTokens: "max_completion_tokens", NoTopK: true},
@@ -187,6 +189,17 @@ func messages(provider string, cfg ModelConfig, row Provider) (agent.Model, erro
 		return nil, err
 	}
 	return anthropic.New(anthropic.Config{
+		Provider: provider, BaseURL: base, APIKey: cfg.APIKey, Headers: cfg.Headers, Idle: cfg.Idle,
+	})
+}
+
+// gemini opens a server that speaks the Gemini API. Requests carry options for it under the provider's name.
+func gemini(provider string, cfg ModelConfig, row Provider) (agent.Model, error) {
+	base, err := address(cfg, row)
+	if err != nil {
+		return nil, err
+	}
+	return google.New(google.Config{
 		Provider: provider, BaseURL: base, APIKey: cfg.APIKey, Headers: cfg.Headers, Idle: cfg.Idle,
 	})
 }

@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,6 +37,7 @@ func TestB22_9ModelFindsProviders(t *testing.T) {
 	r := registry(t, map[string]models.ModelConfig{
 		"openai":         {APIKey: key},
 		"anthropic":      {APIKey: key},
+		"google":         {APIKey: key},
 		"claude":         {Provider: "anthropic", BaseURL: "https://proxy.example.com/anthropic/v1"},
 		"openai/special": {APIKey: key, Model: "gpt-5-2025-08-07", BaseURL: "https://eu.example.com/v1"},
 		"local":          {Provider: "openai-compatible", BaseURL: "http://127.0.0.1:1/v1"},
@@ -49,6 +51,7 @@ func TestB22_9ModelFindsProviders(t *testing.T) {
 		"vllm/Qwen/Qwen3-8B":  {"Qwen/Qwen3-8B", "openai client of 127.0.0.1:8000"},
 		"llama.cpp/any":       {"any", "openai client of 127.0.0.1:8080"},
 		"anthropic/claude-4":  {"claude-4", "anthropic client of api.anthropic.com"},
+		"google/gemini-3":     {"gemini-3", "google client of generativelanguage.googleapis.com"},
 		"claude/opus":         {"opus", "anthropic client of proxy.example.com"},
 		"scripted/support":    {"support", ""},
 		"scripted/bench":      {"bench", ""},
@@ -72,7 +75,7 @@ func TestModelRefuses(t *testing.T) {
 	})
 	for id, want := range map[string]string{
 		"gpt-5": "<provider>/<model>", "": "<provider>/<model>", "openai/": "<provider>/<model>", "/gpt": "<provider>/<model>",
-		"openai/gpt-5": "needs an API key", "xai/grok-4": "needs an API key", "anthropic/claude-4": "needs an API key", "acme/one": `no provider "acme"`,
+		"openai/gpt-5": "needs an API key", "xai/grok-4": "needs an API key", "anthropic/claude-4": "needs an API key", "google/gemini-3": "needs an API key", "acme/one": `no provider "acme"`,
 		"openai-compatible/x": "needs a base URL", "bad/x": "base URL must be", "scripted/unknown": "bench, support",
 		"scripted/broken": "rule 1",
 	} {
@@ -112,7 +115,8 @@ func TestB22_11ConfigPrintsNoSecret(t *testing.T) {
 // rowTest is how a row's protocol is told apart: what it sends, and how it is answered.
 type rowTest struct {
 	path, key string
-	sends     string // of the limit and of an option
+	sends     string // of the limit
+	option    string // as it is sent; empty: reasoning_effort
 	answer    string
 }
 
@@ -123,6 +127,11 @@ func rowTestOf(name string) rowTest {
 			path: "/messages", key: "X-Api-Key", sends: `"max_tokens":9`,
 			answer: `data: {"type":"content_block_start","content_block":{"type":"text","text":"Hi."}}` + "\n\n" +
 				`data: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}` + "\n\n" + `data: {"type":"message_stop"}` + "\n\n",
+		}
+	case "google":
+		return rowTest{
+			path: "/some/model:streamGenerateContent", key: "X-Goog-Api-Key", sends: `"maxOutputTokens":9`, option: `"reasoningEffort":"low"`,
+			answer: `data: {"candidates":[{"content":{"parts":[{"text":"Hi."}]},"finishReason":"STOP"}]}` + "\n\n",
 		}
 	case "openai", "xai":
 		return rowTest{path: "/chat/completions", key: "Authorization", sends: `"max_completion_tokens":9`, answer: chatAnswer}
@@ -148,7 +157,7 @@ func TestRowsWork(t *testing.T) {
 				if err != nil || r.URL.Path != row.path || !strings.HasSuffix(r.Header.Get(row.key), key) {
 					t.Errorf("%s with %v, %v", r.URL, r.Header, err)
 				}
-				for _, want := range []string{"some/model", row.sends, `"reasoning_effort":"low"`} {
+				for _, want := range []string{"some/model", row.sends, cmp.Or(row.option, `"reasoning_effort":"low"`)} {
 					if text := r.URL.Path + string(body); !strings.Contains(text, want) {
 						t.Errorf("%s is not in %s", want, text)
 					}

@@ -80,14 +80,14 @@ func TestB15_16ProviderWithoutSearch(t *testing.T) {
 func TestB15_16Providers(t *testing.T) {
 	t.Parallel()
 	r, err := models.New(models.Config{Models: map[string]models.ModelConfig{
-		"openai": {APIKey: "k"}, "anthropic": {APIKey: "k"}, "xai": {APIKey: "k"}, "mine": {Provider: "openai-compatible", BaseURL: "http://127.0.0.1:1/v1"},
+		"openai": {APIKey: "k"}, "anthropic": {APIKey: "k"}, "google": {APIKey: "k"}, "xai": {APIKey: "k"}, "mine": {Provider: "openai-compatible", BaseURL: "http://127.0.0.1:1/v1"},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]string{
 		"openai/gpt-5-search-api": "openai.web_search", "anthropic/claude-sonnet-4-5": "anthropic.web_search_20250305",
-		"xai/grok-4": "", "mine/x": "", "ollama/x": "", "scripted/support": "",
+		"google/gemini-3-pro": "google.google_search", "xai/grok-4": "", "mine/x": "", "ollama/x": "", "scripted/support": "",
 	} {
 		m, _, err := r.Model(id)
 		if err != nil {

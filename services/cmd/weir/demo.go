@@ -48,7 +48,8 @@ tool-executor, a process of its own, is killed meanwhile and another one is star
 is issued once.
 
 At a terminal you are asked. Elsewhere a process decides that only subscribes to NATS. It needs no key, and ends by itself.
-With OPENAI_API_KEY, or OPENAI_BASE_URL and WEIR_MODEL, a real model plays the agent.`,
+With OPENAI_API_KEY, or OPENAI_BASE_URL and WEIR_MODEL, a real model plays the agent; so it does with ANTHROPIC_API_KEY or
+GEMINI_API_KEY, and a WEIR_MODEL of theirs (anthropic/…, google/…).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := a.demo(cmd.Context())
 			if errors.Is(err, errLeft) { // so the person wants it to end

@@ -37,7 +37,8 @@ weir.yaml a built-in example is served. Streams and the gate's key are kept in a
 next start.
 
 Without a key scripted models answer. With OPENAI_API_KEY openai/… does, and with OPENAI_BASE_URL any server that speaks
-like it; with ANTHROPIC_API_KEY anthropic/… does. WEIR_MODEL names the model of the built-in agent.
+like it; with ANTHROPIC_API_KEY anthropic/… does, with GEMINI_API_KEY google/…. WEIR_MODEL names the model of the built-in
+agent.
 
 It is for one person: who reaches the server may decide in anybody's name. For more than that see weir serve.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

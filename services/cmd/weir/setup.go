@@ -28,7 +28,7 @@ const (
 )
 
 // envKeys are the variables that hold the keys of other providers.
-var envKeys = map[string]string{"anthropic": "ANTHROPIC_API_KEY"}
+var envKeys = map[string]string{"anthropic": "ANTHROPIC_API_KEY", "google": "GEMINI_API_KEY"}
 
 // Models of the built-in agent: with a key, and without one.
 const (

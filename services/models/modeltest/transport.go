@@ -29,6 +29,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	select {
 	case <-w.ready:
 	case <-req.Context().Done():
+	}
+	if req.Context().Err() != nil { // whatever the handler says to that: who has gone gets no answer
 		return nil, context.Cause(req.Context())
 	}
 	if w.lost != nil {

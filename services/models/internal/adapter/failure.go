@@ -86,11 +86,14 @@ func (e *ProviderError) status() int {
 	return 0
 }
 
+// CodeRefused is the code of an error that is about the request, and so does not pass.
+const CodeRefused = "invalid_request_error"
+
 // Failures that do not pass by waiting, and those that do though a status says nothing.
 var (
 	finalCodes = []string{
 		"insufficient_quota", "billing_hard_limit_reached", "invalid_api_key", "model_not_found",
-		"context_length_exceeded", "invalid_request_error", "authentication_error", "permission_error",
+		"context_length_exceeded", CodeRefused, "authentication_error", "permission_error",
 		"invalid_prompt", "content_policy_violation", "not_found_error", "request_too_large", "billing_error",
 	}
 	passingCodes = []string{

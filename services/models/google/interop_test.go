@@ -1,0 +1,100 @@
+//go:build interop
+
+package google_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
+	"github.com/weirkeeper/weir/services/models/google"
+	"github.com/weirkeeper/weir/services/models/modeltest"
+)
+
+func askedFor(prompt string) agent.ModelRequest {
+	return agent.ModelRequest{
+		Model: "gemini-2.5-flash", Instructions: "Be brief.", Messages: []events.Message{events.TextMessage(events.RoleUser, prompt)},
+		Tools: []agent.ModelTool{
+			{Name: "get_weather", Description: "The weather", InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}}}`)},
+			{Name: "now"},
+		},
+		ProviderOptions: json.RawMessage(`{"google":{"thinkingConfig":{"includeThoughts":true}}}`),
+	}
+}
+
+// TestGoogleAimock drives the adapter against a mock that others wrote from recordings of the real provider.
+func TestGoogleAimock(t *testing.T) {
+	t.Parallel()
+	mock := modeltest.StartMock(t, "testdata/aimock.json")
+	c, err := google.New(google.Config{BaseURL: mock.URL + "/v1beta", APIKey: testKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(req agent.ModelRequest) modeltest.Turn { return modeltest.Collect(t, c.Stream(t.Context(), req)) }
+	failure := func(got modeltest.Turn) *agent.ModelError {
+		e, ok := errors.AsType[*agent.ModelError](got.Err)
+		if !ok {
+			t.Fatalf("got %+v", got)
+		}
+		return e
+	}
+
+	got := ask(askedFor("Hello"))
+	if got.Err != nil || got.Text != "Hello there! How can I help you?" || got.Reason != agent.FinishStop {
+		t.Errorf("text: got %+v", got)
+	}
+	if got.Reasoning != "A greeting. Answer in kind." || got.Usage.InputTokens != 12 || got.Usage.OutputTokens != 8 {
+		t.Errorf("text: got %+v", got)
+	}
+	t.Run("parallel calls", func(t *testing.T) { testCalls(t, mock, c) })
+	if got := ask(askedFor("Cut")); !failure(got).Retryable || got.Text == "" {
+		t.Errorf("a connection that is lost: got %+v", got)
+	}
+	if e := failure(ask(askedFor("Busy"))); !e.Retryable || e.Status != 429 || e.After != 7*time.Second {
+		t.Errorf("busy: %+v", e)
+	}
+	if e := failure(ask(askedFor("Overload"))); !e.Retryable || e.Status != 503 {
+		t.Errorf("overload: %+v", e)
+	}
+	if got := ask(askedFor("Long")); got.Err != nil || got.Reason != agent.FinishLength {
+		t.Errorf("the limit: got %+v", got)
+	}
+}
+
+func testCalls(t *testing.T, mock modeltest.Mock, c *google.Client) {
+	t.Helper()
+	req := askedFor("Compare the weather.")
+	turn := modeltest.Said(t, c.Stream(t.Context(), req))
+	results := events.Message{Role: events.RoleTool}
+	for _, p := range turn.Parts {
+		if p.Type == events.PartToolCall {
+			results.Parts = append(results.Parts, events.Part{
+				Type: events.PartToolResult, ToolCallID: p.ToolCallID, ToolName: p.ToolName,
+				Output: &events.ModelOutput{Type: events.OutputJSON, Value: json.RawMessage(`{"t":20}`)},
+			})
+		}
+	}
+	if len(results.Parts) != 3 || turn.Text() != "Let me look at both." {
+		t.Fatalf("said %+v", turn)
+	}
+	req.Messages = append(req.Messages, turn, results)
+	got := modeltest.Collect(t, c.Stream(t.Context(), req))
+	if got.Err != nil || got.Text != "Rome is warmer." || len(got.Warnings) > 0 {
+		t.Errorf("got %+v", got)
+	}
+	if got.Usage != (events.Usage{InputTokens: 77, OutputTokens: 5, TotalTokens: 82}) {
+		t.Errorf("usage %+v", got.Usage)
+	}
+	last := mock.LastMessages(t)
+	if err := modeltest.Pairing(last); err != nil || len(last) != 5 {
+		t.Fatalf("the request has %d messages, pairing: %v", len(last), err)
+	}
+	for i, want := range []string{`{"city":"Rome"}`, `{"city":"Oslo, <Norway> & \"fjords\""}`, `{}`} {
+		if got := last[1].Calls[i].Args; got != want {
+			t.Errorf("arguments %d = %s, want %s", i, got, want)
+		}
+	}
+}
