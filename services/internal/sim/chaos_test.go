@@ -99,7 +99,6 @@ type chaos struct {
 
 	faults  bool            // under the lock: faults happen
 	ignored map[string]bool // under the lock: runs whose asks nobody answers
-	copies  []*Copy
 	respawn sync.WaitGroup
 }
 
@@ -210,10 +209,7 @@ func (c *chaos) start(service string) {
 	if c.t.Context().Err() != nil {
 		return
 	}
-	started := c.w.Start(service)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.copies = append(c.copies, started)
+	c.w.Start(service)
 }
 
 var services = []string{planner.Name, approval.Name, toolexecutor.Name}
@@ -237,14 +233,9 @@ func (c *chaos) run() {
 	c.calm()
 }
 
-// restart stops the server and everything on it, and starts it all again.
+// restart kills everything at once and stops the server, and starts it all again.
 func (c *chaos) restart() {
-	c.mu.Lock()
-	for _, copy := range c.copies {
-		copy.Kill()
-	}
-	c.copies = nil
-	c.mu.Unlock()
+	c.strike(false) // nobody comes back while the server is away
 	c.respawn.Wait()
 	c.w.Restart()
 	for range 2 {
@@ -252,13 +243,19 @@ func (c *chaos) restart() {
 			c.start(s)
 		}
 	}
+	c.strike(true)
+}
+
+// strike lets faults happen, or not.
+func (c *chaos) strike(faults bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults = faults
 }
 
 // calm ends the faults, makes sure that one copy of each service lives, decides what is in doubt, and waits.
 func (c *chaos) calm() {
-	c.mu.Lock()
-	c.faults = false
-	c.mu.Unlock()
+	c.strike(false)
 	c.respawn.Wait()
 	for _, s := range services {
 		c.start(s)

@@ -451,8 +451,8 @@ func (w *World) TryCancel(principal, run string) error {
 	return w.tryPublish(w.Conn().Namespace().InCancel(principal, run), run, principal, events.CancelRequested{RunID: run})
 }
 
-// Restart stops the server and starts it again on the same files. Copies must have been killed before; start new ones. It
-// waits until these are gone: a server that stops offers a message to a client that is going again and again until its files
+// Restart kills every copy, stops the server and starts it again on the same files; start new copies. It waits until the old
+// ones are gone: a server that stops offers a message to a client that is going again and again until its files
 // are closed, and in fake time, which stands still while anybody is busy, that has no end.
 func (w *World) Restart() {
 	w.T.Helper()
@@ -460,6 +460,9 @@ func (w *World) Restart() {
 	copies := w.copies
 	w.copies = nil
 	w.mu.Unlock()
+	for _, c := range copies {
+		c.Kill()
+	}
 	for _, c := range copies {
 		<-c.done
 	}
