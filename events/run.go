@@ -171,11 +171,22 @@ type Usage struct {
 	InputTokens  int `json:"inputTokens"`
 	OutputTokens int `json:"outputTokens"`
 	TotalTokens  int `json:"totalTokens"`
+
+	CachedInputTokens int `json:"cachedInputTokens,omitempty"` // of the input: read from the provider's cache
+	ReasoningTokens   int `json:"reasoningTokens,omitempty"`   // of the output: what the model thought, where it is told
 }
 
 // Add sums two usages.
 func (u Usage) Add(v Usage) Usage {
-	return Usage{u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.TotalTokens + v.TotalTokens}
+	return Usage{
+		u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.TotalTokens + v.TotalTokens,
+		u.CachedInputTokens + v.CachedInputTokens, u.ReasoningTokens + v.ReasoningTokens,
+	}
+}
+
+// Since is what a usage, which counts on, has more than an earlier one.
+func (u Usage) Since(v Usage) Usage {
+	return u.Add(Usage{-v.InputTokens, -v.OutputTokens, -v.TotalTokens, -v.CachedInputTokens, -v.ReasoningTokens})
 }
 
 // Duration is a time span that travels as text, such as "5m" or "168h".

@@ -205,11 +205,7 @@ func (f *Fold) finishStep(p events.FinishPayload) {
 	if p.Output.Text != "" {
 		s.Text = p.Output.Text
 	}
-	s.Usage = events.Usage{
-		InputTokens:  p.Output.Usage.InputTokens - f.out.Usage.InputTokens,
-		OutputTokens: p.Output.Usage.OutputTokens - f.out.Usage.OutputTokens,
-		TotalTokens:  p.Output.Usage.TotalTokens - f.out.Usage.TotalTokens,
-	}
+	s.Usage = p.Output.Usage.Since(f.out.Usage)
 	f.out.Usage = p.Output.Usage // chunks count from the beginning of the run
 	for _, c := range s.ToolCalls {
 		if result, ok := f.results[c.ToolCallID]; ok {

@@ -57,11 +57,13 @@ func (u *usage) events() events.Usage {
 			out.InputTokens += *n
 		}
 	}
+	if u.CacheRead != nil {
+		out.CachedInputTokens = *u.CacheRead
+	}
 	if u.Output != nil {
 		out.OutputTokens = *u.Output
 	}
-	out.TotalTokens = out.InputTokens + out.OutputTokens
-	return out
+	return adapter.Counted(out)
 }
 
 // piece is a block of an answer while its deltas arrive.
@@ -300,13 +302,7 @@ func (t *turn) nextKey() string {
 	return fmt.Sprintf("%s-%d", t.key, t.pauses)
 }
 
-func (t *turn) total() events.Usage {
-	u := t.usage.events()
-	return events.Usage{
-		InputTokens: t.before.InputTokens + u.InputTokens, OutputTokens: t.before.OutputTokens + u.OutputTokens,
-		TotalTokens: t.before.TotalTokens + u.TotalTokens,
-	}
-}
+func (t *turn) total() events.Usage { return t.before.Add(t.usage.events()) }
 
 // said are the blocks of the turn so far, as they are sent back.
 func (t *turn) said() []any {

@@ -31,6 +31,7 @@ type chunk struct {
 
 type usage struct {
 	Prompt     int `json:"promptTokenCount"` // what came from the cache included
+	Cached     int `json:"cachedContentTokenCount"`
 	ToolPrompt int `json:"toolUsePromptTokenCount"`
 	Candidates int `json:"candidatesTokenCount"`
 	Thoughts   int `json:"thoughtsTokenCount"`
@@ -40,9 +41,10 @@ func (u *usage) events() events.Usage {
 	if u == nil {
 		return events.Usage{}
 	}
-	out := events.Usage{InputTokens: u.Prompt + u.ToolPrompt, OutputTokens: u.Candidates + u.Thoughts}
-	out.TotalTokens = out.InputTokens + out.OutputTokens
-	return out
+	return adapter.Counted(events.Usage{
+		InputTokens: u.Prompt + u.ToolPrompt, OutputTokens: u.Candidates + u.Thoughts,
+		CachedInputTokens: u.Cached, ReasoningTokens: u.Thoughts,
+	})
 }
 
 // saidPart is a piece of an answer.

@@ -138,8 +138,12 @@ func describe(parts iter.Seq2[agent.ModelPart, error]) string {
 		case p.Type == agent.PartToolInputEnd:
 			fmt.Fprintf(&out, "%s end\n", p.ID)
 		case p.Type == agent.PartFinish:
-			fmt.Fprintf(&out, "finish %s, tokens %d in, %d out, %d in all\n",
+			fmt.Fprintf(&out, "finish %s, tokens %d in, %d out, %d in all",
 				p.FinishReason, p.Usage.InputTokens, p.Usage.OutputTokens, p.Usage.TotalTokens)
+			if p.Usage.CachedInputTokens+p.Usage.ReasoningTokens > 0 {
+				fmt.Fprintf(&out, " (%d from the cache, %d thought)", p.Usage.CachedInputTokens, p.Usage.ReasoningTokens)
+			}
+			out.WriteString("\n")
 		case p.Signature != "":
 			fmt.Fprintf(&out, "%s %q, signature %q\n", p.ID, p.Text, p.Signature)
 		default:

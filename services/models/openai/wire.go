@@ -91,6 +91,13 @@ type usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
 	TotalTokens      int `json:"total_tokens"`
+
+	PromptDetails *struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionDetails *struct {
+		Reasoning int `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
 }
 
 func (u *usage) events() events.Usage {
@@ -98,10 +105,13 @@ func (u *usage) events() events.Usage {
 		return events.Usage{}
 	}
 	out := events.Usage{InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens, TotalTokens: u.TotalTokens}
-	if out.TotalTokens == 0 {
-		out.TotalTokens = out.InputTokens + out.OutputTokens
+	if u.PromptDetails != nil {
+		out.CachedInputTokens = u.PromptDetails.Cached
 	}
-	return out
+	if u.CompletionDetails != nil {
+		out.ReasoningTokens = u.CompletionDetails.Reasoning
+	}
+	return adapter.Counted(out)
 }
 
 // args is a fragment of a call's arguments: text by the protocol, but some servers send the object itself. Its bytes

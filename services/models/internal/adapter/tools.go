@@ -116,3 +116,14 @@ func Snake(name string) string {
 	}
 	return out.String()
 }
+
+// Counted is a usage as it may be stored, with its total: whatever a provider says, nothing is less than none.
+func Counted(u events.Usage) events.Usage {
+	for _, n := range []*int{&u.InputTokens, &u.OutputTokens, &u.TotalTokens, &u.CachedInputTokens, &u.ReasoningTokens} {
+		*n = max(*n, 0)
+	}
+	if u.TotalTokens == 0 {
+		u.TotalTokens = u.InputTokens + u.OutputTokens
+	}
+	return u
+}
