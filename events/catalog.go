@@ -166,7 +166,7 @@ var Catalog = []Row{
 	}),
 	row[MessageStored](Row{
 		Type: "message.stored", Subject: "thread.<resource>.<thread>.<run>.<k>", Stream: StreamThreads,
-		By: "planner", For: "readers", Means: "entries of a conversation",
+		By: "planner", For: "planner, readers", Means: "an entry of a conversation",
 	}),
 	row[DeliveryAbandoned](Row{
 		Type: "delivery.abandoned", Subject: "dead.<service>.<run>", Stream: StreamDead,

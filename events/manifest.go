@@ -112,6 +112,9 @@ type AgentDef struct {
 	// ToolCallConcurrency is how many calls of a run execute at once; none: any number.
 	ToolCallConcurrency Concurrency `json:"toolCallConcurrency,omitempty"`
 
+	// Memory lets its runs recall what was said in their thread, and keep there what they say; nil: threads are but names.
+	Memory *Memory `json:"memory,omitempty"`
+
 	// ToolSearch lets its model find tools and load them.
 	ToolSearch *ToolSearch `json:"toolSearch,omitempty"`
 

@@ -30,6 +30,7 @@ const (
 	PartToolCall   = "tool-call"
 	PartToolResult = "tool-result"
 	PartFile       = "file"
+	PartRecalled   = "recalled" // in the place of messages that are a blob: what a run recalls of its thread
 )
 
 // Part is a piece of a message. Type says which fields are set.
@@ -52,6 +53,8 @@ type Part struct {
 	DataRef   string `json:"dataref,omitempty"` // a blob: the data of a file, or a result whose output is not here
 	Size      int    `json:"size,omitempty"`    // of that result, bytes
 	Filename  string `json:"filename,omitempty"`
+
+	State string `json:"state,omitempty"` // tool-result of a thread: how the call ended, see [StateResult]
 
 	ProviderOptions json.RawMessage `json:"providerOptions,omitempty"`
 }
@@ -102,14 +105,4 @@ func (p *Prompt) UnmarshalJSON(b []byte) error {
 	}
 	*p = list
 	return nil
-}
-
-// MessageStored is an entry of a thread (message.stored).
-type MessageStored struct {
-	ThreadID   string    `json:"threadId"`
-	ResourceID string    `json:"resourceId"`
-	RunID      string    `json:"runId"`
-	Index      int       `json:"index"`
-	Messages   []Message `json:"messages"`
-	Closing    bool      `json:"closing,omitempty"`
 }

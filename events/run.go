@@ -34,6 +34,9 @@ type RunRequested struct {
 	// ToolCallConcurrency is how many of its calls execute at once; none: as the agent says.
 	ToolCallConcurrency Concurrency `json:"toolCallConcurrency,omitempty"`
 
+	// Memory says how much of its thread the run recalls, in place of the agent's word; null: as the agent says.
+	Memory *Memory `json:"memory,omitempty"`
+
 	// AutoResumeSuspendedTools lets the message answer what suspended tools of the thread wait for, and lets later messages
 	// answer tools of this run; null: as the agent says.
 	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`
@@ -82,6 +85,9 @@ type RunStarted struct {
 	Request     RunRequested `json:"request"`
 	Definitions Definitions  `json:"definitions"`
 	Signed      *Signed      `json:"signed,omitempty"`
+
+	// Recalled is what the run knows of its thread, as it was when the run started; nil: the run keeps no thread.
+	Recalled *Recalled `json:"recalled,omitempty"`
 }
 
 // Signed keeps a foreign event with its signature, verbatim.

@@ -273,16 +273,14 @@ var goldenSubjects = map[string]func(*testing.T, Event) string{
 	"outcome.delayed.v1.json": of(func(d OutcomeDelayed) string {
 		return ns.Beside(callOf(d.ToolCallID), KindLate, "e1").Subject()
 	}),
-	"grant.requested.v1.json": of(func(d GrantRequested) string { return ns.InGrant("alice", d.ID) }),
-	"grant.revoked.v1.json":   of(func(d GrantRevoked) string { return ns.InGrant("alice", d.ID) }),
-	"grant.refused.v1.json":   of(func(d GrantRefused) string { return ns.NoteOfGrant("alice", d.ID) }),
-	"grant.used.v1.json":      of(func(d GrantUsed) string { return ns.GrantUse(d.ID, callOf(d.ToolCallID)).Subject() }),
-	"timer.set.v1.json":       of(func(d TimerSet) string { return ns.TimerSet(TimerID(callOf(d.ToolCallID), d.Round)) }),
-	"timer.fired.v1.json":     of(func(d TimerFired) string { return ns.TimerFire(TimerID(callOf(d.ToolCallID), d.Round)) }),
-	"chunk.published.v1.json": of(func(d Chunk) string { return ns.Chunk(d.RunID) }),
-	"message.stored.v1.json": of(func(d MessageStored) string {
-		return ns.ThreadEntry(d.ResourceID, d.ThreadID, d.RunID, d.Index)
-	}),
+	"grant.requested.v1.json":    of(func(d GrantRequested) string { return ns.InGrant("alice", d.ID) }),
+	"grant.revoked.v1.json":      of(func(d GrantRevoked) string { return ns.InGrant("alice", d.ID) }),
+	"grant.refused.v1.json":      of(func(d GrantRefused) string { return ns.NoteOfGrant("alice", d.ID) }),
+	"grant.used.v1.json":         of(func(d GrantUsed) string { return ns.GrantUse(d.ID, callOf(d.ToolCallID)).Subject() }),
+	"timer.set.v1.json":          of(func(d TimerSet) string { return ns.TimerSet(TimerID(callOf(d.ToolCallID), d.Round)) }),
+	"timer.fired.v1.json":        of(func(d TimerFired) string { return ns.TimerFire(TimerID(callOf(d.ToolCallID), d.Round)) }),
+	"chunk.published.v1.json":    of(func(d Chunk) string { return ns.Chunk(d.RunID) }),
+	"message.stored.v1.json":     of(ns.ThreadEntry),
 	"delivery.abandoned.v1.json": of(func(d DeliveryAbandoned) string { return ns.Dead(d.Service, d.RunID) }),
 }
 

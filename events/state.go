@@ -41,6 +41,9 @@ type State struct {
 	// Loaded are the tools that calls of settled steps have loaded, where the agent has tool search.
 	Loaded []LoadedTool `json:"loaded,omitempty"`
 
+	// Thread says that the run keeps its thread.
+	Thread *ThreadState `json:"thread,omitempty"`
+
 	// AutoResume is what the first step found out instead of speaking, when it did.
 	AutoResume *AutoResume `json:"autoResume,omitempty"`
 
@@ -194,6 +197,7 @@ func NewState(e Event) (*State, error) {
 // StateOf is [NewState] for who has just stored a start and knows what it says.
 func StateOf(d RunStarted, e Event) *State {
 	r := d.Request
+	thread, said := d.Recalled.begin(d)
 	return &State{
 		V: SnapshotVersion, RunID: d.RunID, RootRunID: d.RootRunID, Path: d.Path, AgentID: d.AgentID,
 		ThreadID: r.ThreadID, ResourceID: r.ResourceID, Requester: d.Requester, StartedAt: e.Time,
@@ -206,7 +210,7 @@ func StateOf(d RunStarted, e Event) *State {
 			Transform: r.Transform,
 		},
 		RequestContext: r.RequestContext, TraceParent: e.TraceParent,
-		MainSeq: e.Seq, Messages: slices.Clone([]Message(r.Messages)), Calls: []CallState{},
+		MainSeq: e.Seq, Messages: said, Calls: []CallState{}, Thread: thread,
 	}
 }
 

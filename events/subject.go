@@ -335,14 +335,6 @@ func TimerID(call CallID, round int) string {
 	return call.String() + "_" + strconv.Itoa(round)
 }
 
-// ThreadEntry is where the k-th entry of a run in its thread is stored.
-func (ns Namespace) ThreadEntry(resource, thread, run string, k int) string {
-	return ns.root() + "thread." + Token(resource) + "." + Token(thread) + "." + runToken(run) + "." + strconv.Itoa(k)
-}
-
-// Threads covers every entry of every thread.
-func (ns Namespace) Threads() string { return ns.root() + "thread.>" }
-
 // Dead is where a service keeps what it had to give up, by run (or [TokenAbsent]).
 func (ns Namespace) Dead(service, run string) string {
 	run = strings.TrimSpace(run)

@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,6 +88,10 @@ func (c *Conn) WholeResult(ctx context.Context, f *events.CallFinished) error {
 
 // Whole are messages with the results in them that are blobs. Those that are given stay as they are.
 func (c *Conn) Whole(ctx context.Context, messages []events.Message) ([]events.Message, error) {
+	messages, err := c.recalled(ctx, messages)
+	if err != nil {
+		return nil, err
+	}
 	whole := messages
 	for i, m := range messages {
 		for k, p := range m.Parts {
@@ -108,6 +113,38 @@ func (c *Conn) Whole(ctx context.Context, messages []events.Message) ([]events.M
 		}
 	}
 	return whole, nil
+}
+
+// recalled are messages with those in them that a run recalls of its thread, when these are a blob. They come first.
+func (c *Conn) recalled(ctx context.Context, messages []events.Message) ([]events.Message, error) {
+	if len(messages) == 0 || len(messages[0].Parts) != 1 || messages[0].Parts[0].Type != events.PartRecalled {
+		return messages, nil
+	}
+	said, err := c.referredMessages(ctx, messages[0].Parts[0].DataRef)
+	return slices.Concat(said, messages[1:]), err
+}
+
+// referredMessages are messages that are a blob.
+func (c *Conn) referredMessages(ctx context.Context, ref string) ([]events.Message, error) {
+	body, err := c.referred(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	var said []events.Message
+	if err := json.Unmarshal(body, &said); err != nil {
+		return nil, fmt.Errorf("%w: blob %s holds no messages: %w", ErrTampered, ref, err)
+	}
+	return said, nil
+}
+
+// putMessages stores messages as a blob.
+func (c *Conn) putMessages(ctx context.Context, said []events.Message) (ref string, size int, err error) {
+	raw, err := events.Marshal(said)
+	if err != nil {
+		return "", 0, err
+	}
+	ref, err = c.PutBlob(ctx, raw)
+	return ref, len(raw), err
 }
 
 // referred is a blob that a fact refers to.

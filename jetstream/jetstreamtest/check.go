@@ -53,6 +53,14 @@ func Check(tb testing.TB, conn *jetstream.Conn, o CheckOptions) Report {
 	if o.Settled {
 		broken = append(broken, checkSettled(tb.Context(), conn, facts)...)
 	}
+	entries, err := conn.AllThreadEntries(tb.Context())
+	if err != nil {
+		tb.Fatalf("read the threads: %v", err)
+	}
+	broken = append(broken, VerifyThreads(facts, entries, o.Settled)...)
+	if len(entries) > 0 {
+		report["thread"] += len(entries)
+	}
 	for _, b := range broken {
 		tb.Error(b)
 	}

@@ -51,6 +51,9 @@ type Agent struct {
 	// number.
 	ToolCallConcurrency int
 
+	// Memory lets its runs recall what was said in their thread, and keep there what they say. Default: a thread is but a name.
+	Memory *events.Memory
+
 	// ToolSearch lets the model find tools and load them, in place of being given them all. Default: it is given all.
 	ToolSearch *ToolSearch
 
@@ -98,7 +101,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
 		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks, ToolSearch: a.ToolSearch.def(),
-		ToolCallConcurrency: events.Concurrency(a.ToolCallConcurrency),
+		ToolCallConcurrency: events.Concurrency(a.ToolCallConcurrency), Memory: a.Memory,
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)
@@ -109,7 +112,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		d.Limits = &limits
 	}
 	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check(), a.backgroundIssues(),
-		d.ToolSearch.Check(d.Tools), d.ToolCallConcurrency.Check())
+		d.ToolSearch.Check(d.Tools), d.ToolCallConcurrency.Check(), d.Memory.Check())
 	if _, err := SafeNames(a.Keys()); err != nil {
 		if len(issues) == 0 {
 			return d, err

@@ -47,6 +47,9 @@ type Request struct {
 	// and lets later messages answer tools of this run; nil: as the agent says. When the message is such an answer, the
 	// earlier run goes on, and this one ends with the finish reason "resumed". It needs a ThreadID.
 	AutoResumeSuspendedTools *bool
+	// Memory says how much of its thread the run recalls, and that it keeps its thread; nil: as the agent says. It needs a
+	// ThreadID.
+	Memory *events.Memory
 	// ToolCallConcurrency is how many calls of the run execute at once; 0: as the agent says.
 	ToolCallConcurrency int
 	// Hooks are asked before each call of the run; by name they replace the agent's.
@@ -75,6 +78,7 @@ func (r Request) data(runID string) (events.RunRequested, error) {
 		ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
 		AutoResumeSuspendedTools: r.AutoResumeSuspendedTools, Transform: r.Transform, Hooks: r.Hooks,
 		ClientTools: definitions(r.ClientTools), ToolCallConcurrency: events.Concurrency(r.ToolCallConcurrency),
+		Memory: r.Memory,
 	}, nil
 }
 

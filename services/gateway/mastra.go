@@ -42,6 +42,32 @@ type startBody struct {
 type memoryBody struct {
 	Thread   json.RawMessage `json:"thread,omitempty"` // an id, or an object with one
 	Resource string          `json:"resource,omitempty"`
+	Options  *memoryOptions  `json:"options,omitempty"`
+}
+
+// memoryOptions say how much of its conversation a run recalls; nothing: as the agent says.
+type memoryOptions struct {
+	LastMessages json.RawMessage `json:"lastMessages,omitempty"` // a number, or false for none
+}
+
+// memory is what the options ask for.
+func (o *memoryOptions) memory() (*events.Memory, error) {
+	if o == nil {
+		return nil, nil //nolint:nilnil // as the agent says
+	}
+	n := 0
+	switch raw := bytes.TrimSpace(o.LastMessages); {
+	case len(raw) == 0 || string(raw) == "null":
+		return nil, nil //nolint:nilnil // as the agent says
+	case string(raw) == "false":
+	case json.Unmarshal(raw, &n) != nil:
+		return nil, badBody("memory.options.lastMessages", "want a number, or false")
+	}
+	m := &events.Memory{LastMessages: &n}
+	for _, issue := range m.Check() {
+		return nil, badBody("memory.options.lastMessages", issue.Message)
+	}
+	return m, nil
 }
 
 // clientToolBody is a tool that the client executes itself.
@@ -124,6 +150,9 @@ func (b *startBody) fill(req *client.Request) (err error) {
 			return err
 		}
 		req.ResourceID = cmp.Or(b.Memory.Resource, req.ResourceID)
+		if req.Memory, err = b.Memory.Options.memory(); err != nil {
+			return err
+		}
 	}
 	if b.MaxSteps != nil {
 		if *b.MaxSteps < 1 {

@@ -291,7 +291,7 @@ func (s *Service) showTask(ctx context.Context, st *events.State, result events.
 	chunk := events.BackgroundEndChunk(shown, args, result.ID, result.Stored.UTC())
 	chunk.Metadata = notes.Metadata()
 	s.chunk(ctx, chunk)
-	return nil
+	return s.keepTask(ctx, st, def, c)
 }
 
 // plannedTask is a background call as its step planned it; nil when it runs in the foreground, or nobody knows it any more.

@@ -13,3 +13,6 @@ func Remembered(s *Service, run string) (*events.State, uint64) {
 	m, _ := s.states.Get(run)
 	return m.state, m.head.Seq
 }
+
+// Recall chooses what a model is shown of a thread.
+var Recall = recall

@@ -146,8 +146,11 @@ func (s *Service) onStarted(ctx context.Context, d jetstream.Delivery) error {
 			return err
 		}
 	}
+	if head.Place.Kind == events.KindEnd {
+		return s.closeThread(ctx, head)
+	}
 	first := head.Place.Kind == events.KindStep && head.Place.N == 1 // may have looked for answers only
-	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry && !first && d.Attempt == 1 || head.Place.Kind == events.KindEnd {
+	if head.Seq != d.Event.Seq && head.Place.Kind != events.KindCarry && !first && d.Attempt == 1 {
 		return nil // the run has gone on
 	}
 	st, err := s.state(ctx, head, events.Event{})
@@ -177,7 +180,7 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 	case err != nil:
 		return fmt.Errorf("read head of %s: %w", d.Event.Place.Run, err)
 	case head.Place.Kind == events.KindEnd:
-		return s.showTask(ctx, nil, d.Event)
+		return errors.Join(s.showTask(ctx, nil, d.Event), s.closeThread(ctx, head))
 	}
 	st, err := s.state(ctx, head, d.Event)
 	switch {
@@ -239,6 +242,11 @@ func (s *Service) advance(ctx context.Context, st *events.State, head events.Eve
 	if act.wait {
 		return nil
 	}
+	if act.end == nil || !st.Waiting { // its end holds what it has said
+		if err := s.keepTurn(ctx, st, def); err != nil {
+			return err
+		}
+	}
 	s.finishStep(ctx, st, def)
 	if st.Waiting && act.turn {
 		s.chunk(ctx, events.StepFinishChunk(st, st.Messages[len(st.Messages)-1].ID, reasonStop, true, nil))
@@ -269,15 +277,18 @@ func (s *Service) fail(ctx context.Context, st *events.State, head events.Event,
 
 // end appends a run's last fact after head. Its chunks are the gate's to publish, whoever ended the run.
 func (s *Service) end(ctx context.Context, st *events.State, head events.Event, d events.RunEnded) error {
-	_, ours, err := s.add(ctx, s.ns.End(st.RunID), head, d)
+	last, ours, err := s.add(ctx, s.ns.End(st.RunID), head, d)
 	if errors.Is(err, jetstream.ErrTooLarge) && d.Message != nil { // asking the model again would cost and help nothing
 		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeTooLarge, "the final message is too large: %v", err)))
 	}
-	if err != nil || !ours {
+	if err != nil {
 		return err
 	}
+	if !ours {
+		return s.lostTo(ctx, st, last)
+	}
 	s.states.Remove(st.RunID)
-	return nil
+	return s.keepEnd(ctx, st, d, last)
 }
 
 // add appends a main fact after prev. When only a carry came in between, the fact follows the carry: it holds the same

@@ -45,6 +45,9 @@ func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 		Path: []events.PathEntry{{AgentID: agentOf(req), RunID: req.RunID}}, InboxSeq: d.Event.Seq,
 		RequestID: d.Event.ID, Request: req, Definitions: defs, Signed: signed(d),
 	}
+	if data.Recalled, err = s.recallOf(ctx, req, defs); err != nil {
+		return err
+	}
 	place := s.ns.Start(req.RunID)
 	e, err := s.origin.Fact(place, data, d.Event)
 	if err != nil {
@@ -127,7 +130,7 @@ func readRequest(e events.Event, in events.Inbox) (events.RunRequested, *events.
 	if string(req.RequestContext) == "null" {
 		req.RequestContext = nil
 	}
-	for _, issue := range req.ToolCallConcurrency.Check() {
+	for _, issue := range slices.Concat(req.ToolCallConcurrency.Check(), req.Memory.Check()) {
 		return req, bad("%s: %s", issue.Field, issue.Message)
 	}
 	if refusal := checkHooks(req.Hooks); refusal != nil {

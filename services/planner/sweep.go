@@ -25,6 +25,7 @@ func (s *Service) sweep(ctx context.Context) error {
 		s.try(ctx, "backlog", s.sweepBacklog)
 		if now := time.Now(); now.After(nextDeep) {
 			s.try(ctx, "runs", s.sweepRuns)
+			s.try(ctx, "threads", s.sweepThreads)
 			nextDeep = time.Now().Add(s.cfg.DeepSweep)
 		}
 		if now := time.Now(); now.After(nextCarry) {

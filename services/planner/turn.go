@@ -44,7 +44,7 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 	done()                                                              // before its own end is heard
 	switch {
 	case ended:
-		return nil
+		return s.closeEnded(ctx, st)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
@@ -133,8 +133,11 @@ func (s *Service) commit(ctx context.Context, st *events.State, head events.Even
 	if errors.Is(err, jetstream.ErrTooLarge) {
 		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeTooLarge, "the turn is too large: %v", err)))
 	}
-	if err != nil || !ours {
+	if err != nil {
 		return err
+	}
+	if !ours {
+		return s.lostTo(ctx, st, last)
 	}
 	if err := st.ApplyStep(*step, last); err != nil {
 		return jetstream.Final(fmt.Errorf("fold step %d of %s: %w", step.Step, st.RunID, err))

@@ -50,17 +50,22 @@ type runFlags struct {
 	thread, resource, runID, model  string
 	contextJSON, instructions, tool string
 	maxSteps                        int
+	lastMessages                    *int
 }
 
 func newRunCommand(a *app) *cobra.Command {
 	var f runFlags
 	var autoResume bool
+	var lastMessages int
 	cmd := &cobra.Command{
 		Use: "run AGENT PROMPT", Short: "Start a run and watch it", Long: runHelp, Example: runExample,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("auto-resume") {
 				f.autoResume = &autoResume
+			}
+			if cmd.Flags().Changed("last-messages") {
+				f.lastMessages = &lastMessages
 			}
 			req, err := f.request(a, args[0], strings.Join(args[1:], " "))
 			if err != nil {
@@ -77,6 +82,7 @@ func newRunCommand(a *app) *cobra.Command {
 	set.BoolVar(&f.untilIdle, "until-idle", false, "also wait for calls that the run leaves in the background")
 	set.StringVar(&f.thread, "thread", "", "conversation that the run belongs to")
 	set.StringVar(&f.resource, "resource", "", "owner of the thread")
+	set.IntVar(&lastMessages, "last-messages", 0, "recall so many messages of the thread, and keep it; default as the agent says")
 	set.StringVar(&f.runID, "run-id", "", "id of the run; the same request with the same id is the same run")
 	set.StringVar(&f.contextJSON, "context-json", "", "request context, a JSON object: for rules and tools, not for the model")
 	set.BoolVar(&f.requireApproval, "require-approval", false, "every call waits for a person")
@@ -106,6 +112,15 @@ func (f runFlags) request(a *app, agent, prompt string) (client.Request, error) 
 	}
 	if f.autoResume != nil && *f.autoResume && f.thread == "" {
 		return req, usagef("--auto-resume needs --thread: only tools of the same thread can be answered")
+	}
+	if f.lastMessages != nil {
+		if f.thread == "" {
+			return req, usagef("--last-messages needs --thread: only what was said in a thread can be recalled")
+		}
+		req.Memory = &events.Memory{LastMessages: f.lastMessages}
+		for _, issue := range req.Memory.Check() {
+			return req, usagef("--last-messages: %s", issue.Message)
+		}
 	}
 	if f.contextJSON != "" {
 		var object map[string]json.RawMessage

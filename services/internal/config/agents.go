@@ -16,7 +16,7 @@ import (
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
 	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks", "toolSearch",
-	"toolCallConcurrency", "eagerToolExecution",
+	"toolCallConcurrency", "eagerToolExecution", "memory",
 }
 
 // readAgents reads the section agents.
@@ -35,7 +35,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			def.Transform = a.policy(f)
 		}
 		search, found := a.toolSearch()
-		def.ToolSearch, def.ToolCallConcurrency = search, a.concurrency()
+		def.ToolSearch, def.ToolCallConcurrency, def.Memory = search, a.concurrency(), a.memory()
 		a.on("eagerToolExecution") // accepted, and changes nothing
 		a.require("model")
 		a.checkNames(def)

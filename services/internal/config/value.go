@@ -148,18 +148,21 @@ const maxCount = 1_000_000_000
 func (o object) count(key string) int { return o.countTo(key, maxCount) }
 
 // countTo reads a whole number from 1 to most.
-func (o object) countTo(key string, most int) int {
+func (o object) countTo(key string, most int) int { return o.between(key, 1, most) }
+
+// between reads a whole number from least to most.
+func (o object) between(key string, least, most int) int {
 	if !o.has(key) {
 		return 0
 	}
 	n := real(o.fields[key])
 	v, err := strconv.Atoi(n.Value)
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil || v < 1 || v > most {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil || v < least || v > most {
 		got := kindOf(n)
 		if n.Kind == yaml.ScalarNode && strings.HasPrefix(got, "a number") {
 			got = n.Value
 		}
-		o.fail(key, "want a whole number from 1 to %d, got %s", most, got)
+		o.fail(key, "want a whole number from %d to %d, got %s", least, most, got)
 		return 0
 	}
 	return v

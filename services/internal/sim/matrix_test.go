@@ -42,6 +42,7 @@ var plots = []plot{
 	{name: "background", opts: allInBackground, want: events.RunCompleted, drive: func(w *World) []string {
 		return []string{w.decided(events.Approve)}
 	}},
+	{name: "thread", opts: remembering, want: events.RunCompleted, drive: func(w *World) []string { return w.remembered() }},
 	{name: "expire", opts: impatient, want: events.RunCompleted, drive: func(w *World) []string {
 		run := w.Request("refund order 42, nobody decides")
 		w.AwaitEnd(run, time.Hour)
@@ -81,6 +82,26 @@ func allInBackground() Options {
 		ID: "support", Model: "scripted/sim", Tools: map[string]string{"issue_refund": "issue_refund", "lookup_order": "lookup_order"},
 		BackgroundTasks: &events.BackgroundTasks{Tools: events.BackgroundTools{All: true}}, Limits: &events.Limits{Steps: 20},
 	}}
+}
+
+// remembering is an agent whose runs keep their threads.
+func remembering() Options {
+	return Options{Agent: events.AgentDef{
+		ID: "support", Model: "scripted/sim", Tools: map[string]string{"issue_refund": "issue_refund", "lookup_order": "lookup_order"},
+		Memory: &events.Memory{},
+	}}
+}
+
+// remembered takes a run of a thread to its end, and then another that recalls it.
+func (w *World) remembered() []string {
+	runs := []string{"first", "second"}
+	first := w.inThread(runs[0], "t1")
+	ask := w.AwaitAsk(first, patience)
+	w.Decide("alice", events.DecisionRequested{Decision: events.Approve, ToolCallID: first.String(), Fingerprint: ask.Fingerprint})
+	w.endOrDoubt(runs[0], first)
+	w.inThread(runs[1], "t1") // its model sees the results of the first and has nothing to call
+	w.AwaitEnd(runs[1], patience)
+	return runs
 }
 
 // impatient asks expire soon: a fake week of signs of life takes minutes of real time.

@@ -78,7 +78,7 @@ var users = []allowed{
 			below(ns+"put.run.", "*.main.>", "=probe.planner.*"),
 			below(ns, "chunk.*", "thread.>", "dead.planner.*", "in.decide.=auto.*.*", "in.cancel.=planner.*", "note.*.>",
 				"hook.*.*", "svc.tool.*.*.*"),
-			below("$JS.API.", "STREAM.INFO.weir_default_threads", "DIRECT.GET.weir_default_threads"),
+			leader("weir_default_threads"), direct("threads"),
 			below("$KV.weir_default_registry.", "live.planner.*")),
 		subscribe: []string{"$KV.weir_default_registry.>", ns + "run.*.main.end"},
 	},

@@ -346,6 +346,9 @@ func pointOf(ns events.Namespace, boundary, subject string) string {
 	if r, err := ns.ParseService(subject); err == nil {
 		return boundary + ":" + r.Verb
 	}
+	if _, ok := ns.ParseThreadPlace(subject); ok {
+		return boundary + ":thread"
+	}
 	if strings.HasPrefix(subject, "$KV.") {
 		return boundary + ":" + strings.Split(subject, ".")[1]
 	}

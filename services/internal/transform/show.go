@@ -134,6 +134,36 @@ func (v *View) Finished(ctx context.Context, f events.CallFinished, args json.Ra
 	return f, args, notes
 }
 
+// Stored is the outcome of a call and its arguments as the conversation may show them. The outcome is whole, and args are
+// those that stand where the outcome itself names none.
+func (v *View) Stored(ctx context.Context, f events.CallFinished, args json.RawMessage) (events.CallFinished, json.RawMessage) {
+	if v == nil {
+		return f, args
+	}
+	if len(f.Args) > 0 {
+		args = f.Args
+	}
+	c := Call{RunID: f.RunID, ToolCallID: f.ToolCallID, ToolName: f.ToolName}
+	shown := v.Args(ctx, events.TargetTranscript, events.PhaseInput, c, args)
+	c.Input = v.secrets.Args(args)
+	f, _ = v.secrets.Finished(f, args)
+	f.Args = nil
+	if !v.Covers(events.TargetTranscript) || f.Outcome == events.OutcomeDeclined || f.Outcome == events.OutcomeExpired {
+		return f, shown.Value // the words of a person are shown
+	}
+	o := events.Shown{Value: f.Transcript}
+	if f.Transcript == nil {
+		_, o = v.Outcome(ctx, events.TargetTranscript, c, f)
+	}
+	f.ModelOutput = nil // is of the result
+	if f.Result != nil || f.Outcome == events.OutcomeOK || f.Outcome == events.OutcomeResponded {
+		f.Result = o.Value
+	} else {
+		f.Error = errorOf(f, o)
+	}
+	return f, shown.Value
+}
+
 // outcomeOf is what the executor has stored of an outcome for display, else it is made now.
 func (v *View) outcomeOf(ctx context.Context, c Call, f events.CallFinished) (events.Phase, events.Shown) {
 	if f.Display == nil && f.DataRef != "" { // its host has not said what may be shown of it
