@@ -132,6 +132,8 @@ type CallHeld struct {
 	Since *time.Time `json:"since,omitempty"`
 	// Display is what lists and chunks show in place of arguments and payload, where a transform covers them.
 	Display *AskDisplay `json:"display,omitempty"`
+	// Transcript is what who reads the conversation is shown in place of arguments and payload, where a transform covers it.
+	Transcript *AskDisplay `json:"transcript,omitempty"`
 	// Background says that the call runs in the background: its run may go on, and end, while it is held after its start.
 	Background *CallBackground `json:"background,omitempty"`
 	// Transformed says, where an ask is shown and not stored, that its arguments and its payload are what Display says.

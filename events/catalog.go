@@ -168,6 +168,18 @@ var Catalog = []Row{
 		Type: "message.stored", Subject: "thread.<resource>.<thread>.<run>.<k>", Stream: StreamThreads,
 		By: "planner", For: "planner, readers", Means: "an entry of a conversation",
 	}),
+	row[DeletionRequested](Row{
+		Type: "deletion.requested", Subject: "in.thread.<principal>.<resource>.<thread>", Stream: StreamInbox,
+		By: "people, programs", For: "planner", Means: "a thread is to be deleted",
+	}),
+	row[GrantsDropped](Row{
+		Type: "grants.dropped", Subject: "in.grant.<principal>.<event>", Stream: StreamInbox,
+		By: "planner", For: "gate", Means: "the grants of a deleted thread are to be taken back",
+	}),
+	row[ThreadErased](Row{
+		Type: "thread.erased", Subject: "thread.<resource>.<thread>.=gone.0", Stream: StreamThreads,
+		By: "planner", For: "planner, readers", Means: "a thread was deleted",
+	}),
 	row[DeliveryAbandoned](Row{
 		Type: "delivery.abandoned", Subject: "dead.<service>.<run>", Stream: StreamDead,
 		By: "planner, gate, executor", For: "people", Means: "something was given up",

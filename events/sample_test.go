@@ -239,6 +239,11 @@ var samples = map[string]any{
 		ThreadID: "thread-9", ResourceID: "user-456", RunID: "r7Kq2", Index: 0,
 		Messages: []Message{TextMessage(RoleUser, "Refund ord-1042")},
 	},
+	"deletion.requested.v1.json": DeletionRequested{ResourceID: "user-456", ThreadID: "thread-9", Reason: "asked by mail"},
+	"grants.dropped.v1.json":     GrantsDropped{EventID: "e1", Deletion: DeletionRequested{ResourceID: "user-456", All: true}},
+	"thread.erased.v1.json": ThreadErased{
+		ResourceID: "user-456", ThreadID: "thread-9", By: "alice", EventID: "e1", InboxSeq: 81, Done: true,
+	},
 	"delivery.abandoned.v1.json": DeliveryAbandoned{
 		Service: "approval", Consumer: "gate-decisions",
 		Subject: "weir.default.in.decide.alice.r7Kq2.1-2", Seq: 80, RunID: "r7Kq2", Attempts: 9, Reason: "payload is no event",
@@ -281,6 +286,11 @@ var goldenSubjects = map[string]func(*testing.T, Event) string{
 	"timer.fired.v1.json":        of(func(d TimerFired) string { return ns.TimerFire(TimerID(callOf(d.ToolCallID), d.Round)) }),
 	"chunk.published.v1.json":    of(func(d Chunk) string { return ns.Chunk(d.RunID) }),
 	"message.stored.v1.json":     of(ns.ThreadEntry),
+	"deletion.requested.v1.json": of(func(d DeletionRequested) string { return ns.InThread("alice", d) }),
+	"grants.dropped.v1.json":     of(func(d GrantsDropped) string { return ns.InGrant(TokenPlanner, d.EventID) }),
+	"thread.erased.v1.json": of(func(d ThreadErased) string {
+		return ns.ThreadGone(d.ResourceID, d.ThreadID, d.All)
+	}),
 	"delivery.abandoned.v1.json": of(func(d DeliveryAbandoned) string { return ns.Dead(d.Service, d.RunID) }),
 }
 

@@ -65,6 +65,7 @@ type OpenAsk struct {
 	AskedAt        time.Time       `json:"askedAt"`
 	ExpiresAt      time.Time       `json:"expiresAt"`
 	Background     bool            `json:"background,omitempty"`
+	Transcript     *AskDisplay     `json:"transcript,omitempty"` // of arguments and payload, for who reads the conversation
 }
 
 // Open is the ask as lists show it.
@@ -78,6 +79,7 @@ func (a CallHeld) Open() OpenAsk {
 		Quorum: a.Quorum, EscalatedTo: a.EscalatedTo, Reminders: a.Reminders, Preview: a.Preview,
 		SuspendPayload: a.SuspendPayload, ResumeSchema: a.ResumeSchema,
 		AskedAt: a.AskedAt, ExpiresAt: a.ExpiresAt, Background: a.Background != nil,
+		Transcript: a.Transcript,
 	}
 }
 

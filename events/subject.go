@@ -273,6 +273,8 @@ type Inbox struct {
 	Run       string // of a cancel or decision
 	Call      string // token; of a decision; TokenRun means the one call that waits
 	Grant     string // token; of a grant that is asked for or taken back
+	Resource  string // token; of a deletion
+	Thread    string // token; of a deletion: all of the resource are =all
 }
 
 // ParseInbox reads the subject of a request.
@@ -287,6 +289,8 @@ func (ns Namespace) ParseInbox(subject string) (Inbox, error) {
 		return Inbox{Verb: VerbCancel, Principal: part[1], Run: part[2]}, nil
 	case len(part) == 4 && part[0] == VerbDecide:
 		return Inbox{Verb: VerbDecide, Principal: part[1], Run: part[2], Call: part[3]}, nil
+	case len(part) == 4 && part[0] == VerbThread:
+		return Inbox{Verb: VerbThread, Principal: part[1], Resource: part[2], Thread: part[3]}, nil
 	case len(part) == 3 && part[0] == VerbGrant:
 		return Inbox{Verb: VerbGrant, Principal: part[1], Grant: part[2]}, nil
 	}

@@ -146,6 +146,8 @@ type MessageStored struct {
 // Words of ours in subjects of threads.
 const (
 	tokenClosing = "=end"
+	tokenErased  = "=gone"
+	tokenAll     = "=all"
 )
 
 // key tells the entries of a run from each other.
@@ -170,6 +172,19 @@ func (ns Namespace) Threads() string { return ns.root() + "thread.>" }
 // ThreadOf covers the entries of a thread.
 func (ns Namespace) ThreadOf(resource, thread string) string {
 	return ns.root() + "thread." + Token(resource) + "." + Token(thread) + ".>"
+}
+
+// ThreadOfTokens covers the entries of a thread that is known by its tokens.
+func (ns Namespace) ThreadOfTokens(resource, thread string) string {
+	return ns.root() + "thread." + resource + "." + thread + ".>"
+}
+
+// ThreadBegunBy covers what runs were asked in all threads of a resource; of every resource when it is empty.
+func (ns Namespace) ThreadBegunBy(resource string) string {
+	if resource == "" {
+		return ns.ThreadBegun()
+	}
+	return ns.root() + "thread." + Token(resource) + ".*.*.0"
 }
 
 // ThreadBegun and ThreadClosed cover what runs were asked, and how they ended, in all threads.

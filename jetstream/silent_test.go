@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -193,9 +194,39 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 		"SetTimer": func(ctx context.Context) error {
 			return c.SetTimer(ctx, o, events.TimerSet{RunID: "r1", ToolCallID: call("r1").String(), Purpose: events.TimerExpire, At: time.Now().Add(time.Hour)})
 		},
-		"CancelTimer":   func(ctx context.Context) error { return c.CancelTimer(ctx, "t1") },
-		"Ensure":        func(ctx context.Context) error { return c.Ensure(ctx, jetstream.Settings{}) },
-		"Verify":        func(ctx context.Context) error { _, err := c.Verify(ctx, jetstream.Settings{}); return err },
+		"CancelTimer": func(ctx context.Context) error { return c.CancelTimer(ctx, "t1") },
+		"Ensure":      func(ctx context.Context) error { return c.Ensure(ctx, jetstream.Settings{}) },
+		"Verify":      func(ctx context.Context) error { _, err := c.Verify(ctx, jetstream.Settings{}); return err },
+		"KeepEntry": func(ctx context.Context) error {
+			return c.KeepEntry(ctx, o, events.MessageStored{ResourceID: "u1", ThreadID: "t1", RunID: "r1", Messages: []events.Message{}}, events.Event{})
+		},
+		"ShrinkRecalled": func(ctx context.Context) error {
+			said := []events.Message{events.TextMessage(events.RoleUser, strings.Repeat("x", events.MaxInline))}
+			_, err := c.ShrinkRecalled(ctx, &events.Recalled{Messages: said})
+			return err
+		},
+		"ThreadTail": func(ctx context.Context) error {
+			_, err := c.ThreadTail(ctx, "u1", "t1", func([]jetstream.ThreadEntry) bool { return true })
+			return err
+		},
+		"ThreadEntries":    func(ctx context.Context) error { _, err := c.ThreadEntries(ctx, "u1", "t1"); return err },
+		"AllThreadEntries": func(ctx context.Context) error { _, err := c.AllThreadEntries(ctx); return err },
+		"OpenInThreads":    func(ctx context.Context) error { _, err := c.OpenInThreads(ctx); return err },
+		"Threads":          func(ctx context.Context) error { _, err := c.Threads(ctx, ""); return err },
+		"ThreadEnds":       func(ctx context.Context) error { _, _, err := c.ThreadEnds(ctx, jetstream.StoredThread{}); return err },
+		"ErasedTo":         func(ctx context.Context) error { _, err := c.ErasedTo(ctx, "u1", "t1"); return err },
+		"SayErased": func(ctx context.Context) error {
+			return c.SayErased(ctx, o, events.ThreadErased{ThreadID: "t1", By: "bob", EventID: "e1", InboxSeq: 1}, events.Event{})
+		},
+		"Deletion": func(ctx context.Context) error {
+			_, err := c.Deletion(ctx, events.DeletionRequested{ThreadID: "t1"})
+			return err
+		},
+		"EraseThreads": func(ctx context.Context) error {
+			return c.EraseThreads(ctx, o, events.DeletionRequested{ThreadID: "t1"}, 1, events.Event{})
+		},
+		"EraseKept":     func(ctx context.Context) error { return c.EraseKept(ctx, events.DeletionRequested{ThreadID: "t1"}) },
+		"KeptFor":       func(ctx context.Context) error { _, err := c.KeptFor(ctx, events.StreamRuns); return err },
 		"ConsumerCount": func(ctx context.Context) error { _, err := c.ConsumerCount(ctx); return err },
 		"Kept":          func(ctx context.Context) error { _, _, err := c.Kept(ctx, events.TasksKey("u1", "t1", "")); return err },
 		"Keep": func(ctx context.Context) error {

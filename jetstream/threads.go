@@ -41,7 +41,11 @@ func (c *Conn) KeepEntry(ctx context.Context, o *events.Origin, d events.Message
 	if err != nil && !errors.Is(err, ErrConflict) {
 		return fmt.Errorf("keep entry of thread: %w", err)
 	}
-	return nil
+	erased, err := c.ErasedTo(ctx, d.ResourceID, d.ThreadID) // after it is stored: see erase.go
+	if err == nil && erased > d.InboxSeq {
+		err = c.eraseEntry(ctx, o, c.ns.ThreadEntry(d), erased, cause)
+	}
+	return err
 }
 
 // putEntry stores an entry where the last one has this sequence; ErrConflict says that it has another.
@@ -151,24 +155,28 @@ func (c *Conn) threadRange(ctx context.Context, filter string, from, to uint64) 
 
 // readEntry reads a stored entry, whole; false is what is none.
 func (c *Conn) readEntry(ctx context.Context, subject string, header nats.Header, data []byte) (ThreadEntry, bool, error) {
-	if _, ok := c.ns.ParseThreadPlace(subject); !ok {
-		return ThreadEntry{}, false, nil
-	}
-	e, err := events.DecodeMsg(header, data)
-	if err != nil || e.Type != events.TypeOf[events.MessageStored]() {
-		return ThreadEntry{}, false, nil //nolint:nilerr // no service of Weir wrote it: it is no part of the conversation
-	}
-	d, err := events.Data[events.MessageStored](e)
-	if err != nil || c.ns.ThreadEntry(d) != subject {
-		return ThreadEntry{}, false, nil //nolint:nilerr // the same
-	}
-	if d.DataRef != "" {
+	d, ok := decodeEntry(c.ns, subject, header, data)
+	if ok && d.DataRef != "" {
+		var err error
 		if d.Messages, err = c.referredMessages(ctx, d.DataRef); err != nil {
 			return ThreadEntry{}, false, err
 		}
 		d.DataRef = ""
 	}
-	return ThreadEntry{MessageStored: d}, true, nil
+	return ThreadEntry{MessageStored: d}, ok, nil
+}
+
+// decodeEntry is a stored entry; false is what no service of Weir wrote: it is no part of the conversation.
+func decodeEntry(ns events.Namespace, subject string, header nats.Header, data []byte) (events.MessageStored, bool) {
+	if _, ok := ns.ParseThreadPlace(subject); !ok {
+		return events.MessageStored{}, false
+	}
+	e, err := events.DecodeMsg(header, data)
+	if err != nil || e.Type != events.TypeOf[events.MessageStored]() {
+		return events.MessageStored{}, false
+	}
+	d, err := events.Data[events.MessageStored](e)
+	return d, err == nil && ns.ThreadEntry(d) == subject
 }
 
 // OpenInThreads are the runs that have an entry in a thread, and none that says how they ended.
@@ -203,4 +211,56 @@ func (c *Conn) OpenInThreads(ctx context.Context) ([]events.ThreadPlace, error) 
 // AllThreadEntries reads the entries of all threads, in the order in which they were stored.
 func (c *Conn) AllThreadEntries(ctx context.Context) ([]ThreadEntry, error) {
 	return c.entriesOf(ctx, c.ns.Threads())
+}
+
+// StoredThread is a thread by the tokens of its names.
+type StoredThread struct {
+	resource, thread string
+	Runs             int
+}
+
+// Threads are the threads of a resource, or all of them when it is empty.
+func (c *Conn) Threads(ctx context.Context, resource string) ([]StoredThread, error) {
+	begun, err := c.subjectsOf(ctx, c.ns.Store(events.StreamThreads), c.ns.ThreadBegunBy(resource))
+	if err != nil {
+		return nil, fmt.Errorf("list threads: %w", err)
+	}
+	var all []StoredThread
+	for _, subject := range begun { // sorted, so those of a thread are together
+		p, ok := c.ns.ParseThreadPlace(subject)
+		if n := len(all); ok && n > 0 && all[n-1].resource == p.Resource && all[n-1].thread == p.Thread {
+			all[n-1].Runs++
+		} else if ok {
+			all = append(all, StoredThread{p.Resource, p.Thread, 1})
+		}
+	}
+	return all, nil
+}
+
+// ThreadEnds are the first and the last entry of a thread; nil when there is none any more.
+func (c *Conn) ThreadEnds(ctx context.Context, t StoredThread) (first, last *ThreadEntry, err error) {
+	store, filter := c.ns.Store(events.StreamThreads), c.ns.ThreadOfTokens(t.resource, t.thread)
+	newest, err := c.directGet(ctx, store, msgGet{LastBy: filter})
+	for from := uint64(1); err == nil && from <= newest.seq; {
+		var batch []directMsg
+		if batch, err = c.directBatch(ctx, store, msgGet{NextBy: filter, Seq: from}, threadBatch); len(batch) == 0 {
+			break
+		}
+		for _, m := range batch { // those that were deleted come first
+			from = m.seq + 1
+			if e, ok := decodeEntry(c.ns, m.subject, m.header, m.data); ok && !e.Erased {
+				first = &ThreadEntry{MessageStored: e, Seq: m.seq, Stored: m.at}
+				break
+			}
+		}
+		if e, ok := decodeEntry(c.ns, newest.subject, newest.header, newest.data); first != nil && ok && !e.Erased {
+			return first, &ThreadEntry{MessageStored: e, Seq: newest.seq, Stored: newest.at}, nil
+		} else if first != nil {
+			return first, first, nil // a run that was deleted has written last
+		}
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, nil, fmt.Errorf("read thread: %w", err)
+	}
+	return nil, nil, nil
 }

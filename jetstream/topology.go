@@ -182,9 +182,10 @@ func (p planning) timers() Store {
 func (p planning) threads() Store {
 	return Store{
 		Name: events.StreamThreads,
-		Why:  "conversations, each entry appended once",
+		Why:  "conversations, each entry appended once, and replaced when it is deleted",
 		Config: natsjs.StreamConfig{
 			Subjects: []string{p.ns.Threads()}, Discard: natsjs.DiscardNew, AllowDirect: true, DenyDelete: true,
+			MaxMsgsPerSubject: 1,
 		},
 	}
 }

@@ -338,6 +338,9 @@ func (s *Service) addAsk(ctx context.Context, call events.CallID, h holding) (ev
 	if h.ask.Display != nil {
 		h.ask.Display = &events.AskDisplay{Args: events.Unavailable(events.PhaseApproval), SuspendPayload: events.Unavailable(events.PhaseSuspend)}
 	}
+	if h.ask.Transcript != nil {
+		h.ask.Transcript = &events.AskDisplay{Args: events.Unavailable(events.PhaseInput), SuspendPayload: events.Unavailable(events.PhaseSuspend)}
+	}
 	last, ours, err = s.add(ctx, place, h.prev, h.ask)
 	if !errors.Is(err, jetstream.ErrTooLarge) {
 		return last, ours, err

@@ -18,6 +18,8 @@ func (s *Service) onGrant(ctx context.Context, d jetstream.Delivery, in events.I
 		return s.onGrantRequested(ctx, d, in)
 	case events.TypeOf[events.GrantRevoked]():
 		return s.onGrantRevoked(ctx, d, in)
+	case events.TypeOf[events.GrantsDropped]():
+		return s.onGrantsDropped(ctx, d, in)
 	}
 	return s.refuseGrant(ctx, d, in, events.Errorf(events.CodeInvalidRequest, "type is %s; use %s or %s", d.Event.Type,
 		events.TypeOf[events.GrantRequested](), events.TypeOf[events.GrantRevoked]()))

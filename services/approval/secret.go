@@ -25,6 +25,7 @@ func (s *Service) conceal(ctx context.Context, r *run, held []holding) error {
 			}
 		}
 		ask.Display = r.view(ask.ToolName).Ask(ctx, *ask)
+		ask.Transcript = r.view(ask.ToolName).AskStored(ctx, *ask)
 	}
 	return nil
 }

@@ -39,6 +39,11 @@ func (s *Service) recallOf(ctx context.Context, req events.RunRequested, pins ev
 	if err != nil {
 		return nil, err
 	}
+	erased, err := s.conn.ErasedTo(ctx, req.ResourceID, req.ThreadID) // its entries may still be there
+	if err != nil {
+		return nil, err
+	}
+	entries = slices.DeleteFunc(entries, func(e jetstream.ThreadEntry) bool { return e.InboxSeq < erased })
 	said, _ := recall(own(entries, req), messages, tokens)
 	return s.conn.ShrinkRecalled(ctx, &events.Recalled{Messages: said})
 }
@@ -270,8 +275,8 @@ func (s *Service) keepTask(ctx context.Context, st *events.State, def *definitio
 		return err
 	}
 	d := entryOf(st)
-	call := events.CallID{}
-	if call, err = events.CallOf(st.RunID, c.C); err != nil {
+	call, err := events.CallOf(st.RunID, c.C)
+	if err != nil {
 		return jetstream.Final(err)
 	}
 	d.Call, d.Index = c.C, call.Step

@@ -20,6 +20,9 @@ import (
 // onRequest starts a run: a request becomes the first fact of its chain, or is refused with a note to its sender.
 func (s *Service) onRequest(ctx context.Context, d jetstream.Delivery) error {
 	in, err := s.ns.ParseInbox(d.Subject)
+	if err == nil && in.Verb == events.VerbThread {
+		return s.onDeletion(ctx, d, in)
+	}
 	if err != nil || in.Verb != events.VerbStart {
 		return jetstream.Final(fmt.Errorf("subject %s is not a start's", d.Subject))
 	}

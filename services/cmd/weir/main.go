@@ -15,6 +15,7 @@ var commands = []row{
 	{groupUse, newRunsCommand},
 	{groupUse, newApprovalsCommand},
 	{groupUse, newGrantsCommand},
+	{groupUse, newThreadsCommand},
 	{groupUse, newToolCommand},
 	{groupUse, newAuditCommand},
 	{groupServe, newDevCommand},

@@ -43,6 +43,7 @@ var plots = []plot{
 		return []string{w.decided(events.Approve)}
 	}},
 	{name: "thread", opts: remembering, want: events.RunCompleted, drive: func(w *World) []string { return w.remembered() }},
+	{name: "deletion", opts: remembering, want: events.RunCancelled, drive: func(w *World) []string { return w.deleted() }},
 	{name: "expire", opts: impatient, want: events.RunCompleted, drive: func(w *World) []string {
 		run := w.Request("refund order 42, nobody decides")
 		w.AwaitEnd(run, time.Hour)
@@ -102,6 +103,25 @@ func (w *World) remembered() []string {
 	w.inThread(runs[1], "t1") // its model sees the results of the first and has nothing to call
 	w.AwaitEnd(runs[1], patience)
 	return runs
+}
+
+// deleted takes a run of a thread to where it waits, and deletes the thread.
+func (w *World) deleted() []string {
+	w.AwaitAsk(w.inThread("first", "t1"), patience)
+	d := events.DeletionRequested{ResourceID: "bob", ThreadID: "t1"}
+	w.publish(w.Conn().Namespace().InThread("bob", d), "", "bob", d)
+	w.AwaitEnd("first", patience)
+	for deadline := time.Now().Add(patience); ; w.pause(time.Second) {
+		if gone, err := w.Conn().Deletion(w.T.Context(), d); err == nil && gone.Done {
+			break
+		}
+		if time.Now().After(deadline) {
+			w.T.Fatalf("the thread is not deleted after %v", patience)
+		}
+	}
+	w.pause(2 * time.Minute)
+	w.erased("bob")
+	return []string{"first"}
 }
 
 // impatient asks expire soon: a fake week of signs of life takes minutes of real time.

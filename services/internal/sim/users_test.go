@@ -77,9 +77,9 @@ var users = []allowed{
 		publish: join(pull("inbox", "planner"), pull("runs", "planner"), leader("weir_default_runs"), bucket("suspended"), bucket("registry"), blobs,
 			below(ns+"put.run.", "*.main.>", "=probe.planner.*"),
 			below(ns, "chunk.*", "thread.>", "dead.planner.*", "in.decide.=auto.*.*", "in.cancel.=planner.*", "note.*.>",
-				"hook.*.*", "svc.tool.*.*.*"),
-			leader("weir_default_threads"), direct("threads"),
-			below("$KV.weir_default_registry.", "live.planner.*")),
+				"hook.*.*", "svc.tool.*.*.*", "in.grant.=planner.*"),
+			leader("weir_default_threads"), direct("threads"), []string{"$JS.API.STREAM.INFO.KV_weir_default_tasks"},
+			below("$KV.weir_default_", "registry.live.planner.*", "tasks.>")),
 		subscribe: []string{"$KV.weir_default_registry.>", ns + "run.*.main.end"},
 	},
 	{
@@ -120,7 +120,7 @@ var users = []allowed{
 	{
 		user: "operator",
 		publish: join(bucket("suspended"), bucket("grants"), bucket("registry"), leader("weir_default_runs"),
-			direct("chunks"), direct("audit"), direct("dead"),
+			direct("chunks"), direct("audit"), direct("dead"), direct("threads"),
 			below(ns, "in.*.operator.>", "svc.decide.operator.*.*", "svc.ask.operator.*.*", "svc.admin.operator.*")),
 		subscribe: below(ns, "live.*", "run.>", "note.operator.>"),
 	},

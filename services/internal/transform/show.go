@@ -249,6 +249,20 @@ func (v *View) Ask(ctx context.Context, a events.CallHeld) *events.AskDisplay {
 	return d
 }
 
+// AskStored is what who reads the conversation is shown of an ask in place of its arguments and payload; nil when they are
+// shown as they are. The ask has no secrets any more.
+func (v *View) AskStored(ctx context.Context, a events.CallHeld) *events.AskDisplay {
+	if !v.Covers(events.TargetTranscript) {
+		return nil
+	}
+	c := Call{RunID: a.RunID, ToolCallID: a.ToolCallID, ToolName: a.ToolName, Input: a.Args}
+	d := &events.AskDisplay{Args: v.Show(ctx, events.TargetTranscript, events.PhaseInput, c, a.Args).Value}
+	if a.Kind == events.AskSuspended {
+		d.SuspendPayload = v.Show(ctx, events.TargetTranscript, events.PhaseSuspend, c, orNull(a.SuspendPayload)).Value
+	}
+	return d
+}
+
 // Metadata says in a chunk how its values were made; nil when nothing was.
 func (n Notes) Metadata() json.RawMessage {
 	if len(n) == 0 {
