@@ -2,6 +2,7 @@ package events
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -144,6 +145,7 @@ type CallFinished struct {
 	ModelOutput *ModelOutput    `json:"modelOutput,omitempty"`
 	Error       *ToolError      `json:"error,omitempty"`
 	Active      Duration        `json:"active,omitempty"`    // time that the handler took
+	Usage       *Usage          `json:"usage,omitempty"`     // of a run that the call was delegated to
 	Reason      string          `json:"reason,omitempty"`    // declined: the person's; blocked: which check
 	BlockedBy   *AskReason      `json:"blockedBy,omitempty"` // the rule or hook
 	Principal   string          `json:"principal,omitempty"`
@@ -183,3 +185,15 @@ type OutcomeDelayed struct {
 }
 
 func (d OutcomeDelayed) ref() string { return d.DataRef }
+
+// Genuine reports whether the fingerprint of a release is that of what it releases.
+func (d CallReleased) Genuine() error {
+	fp := Frozen{
+		Namespace: d.Namespace, RunID: d.RunID, ToolCallID: d.ToolCallID, Round: d.Round, ToolID: d.ToolID,
+		ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest, Args: []byte(d.Args),
+	}.Fingerprint()
+	if !SameDigest(fp, d.Fingerprint) {
+		return errors.New("the fingerprint is not that of the arguments")
+	}
+	return nil
+}

@@ -16,6 +16,13 @@ type StartPayload struct {
 	MayResume []string `json:"mayResume,omitempty"`
 }
 
+// ChildStartPayload tells a reader of a run of a run that one of its calls is delegated to (child-start).
+type ChildStartPayload struct {
+	ToolCallID string `json:"toolCallId"`
+	RunID      string `json:"runId"`
+	AgentID    string `json:"agentId"`
+}
+
 // StepStartPayload begins a model turn (step-start).
 type StepStartPayload struct {
 	MessageID string            `json:"messageId"`
@@ -175,6 +182,13 @@ func StepStartChunk(run, messageID string, at time.Time) Chunk {
 		MessageID: messageID, Warnings: []json.RawMessage{},
 		StartedAt: at.UnixMilli(),
 	})
+}
+
+// ChildStartChunk tells readers of a run of a run that one of its calls is delegated to; id is that of its first fact.
+func ChildStartChunk(run, child, agentID, id string) Chunk {
+	c := NewChunk(run, ChunkChildStart, ChildStartPayload{ToolCallID: child, RunID: child, AgentID: agentID})
+	c.ID = id
+	return c
 }
 
 // StepRetryChunk withdraws what readers saw of earlier attempts of a turn.

@@ -33,6 +33,7 @@ type Hook struct {
 	Timeout  Duration `json:"timeout,omitempty"`  // of a service; default 2s, at most 10s
 	When     string   `json:"when,omitempty"`     // CEL: calls for which it holds are blocked; no service is asked
 	Reason   string   `json:"reason,omitempty"`   // that is told with such a block
+	Inherit  bool     `json:"inherit,omitempty"`  // it is asked before the calls of sub-agents too
 }
 
 // Hooks are those of an agent or a run, by name.

@@ -45,7 +45,7 @@ type Manifest struct {
 
 // Source says where a tool's code is.
 type Source struct {
-	Kind   string `json:"kind"` // go, http, exec, nats, mcp, builtin or client
+	Kind   string `json:"kind"` // go, http, exec, nats, mcp, builtin, client or agent
 	Server string `json:"server,omitempty"`
 	Name   string `json:"name,omitempty"`
 }
@@ -54,21 +54,30 @@ type Source struct {
 const DefaultPool = "default"
 
 // Approval says when a call needs approval: always, never, or when a CEL expression over tool, args, agent, run and
-// context holds. In JSON it is true, false or {"cel": "…"}. A nil *Approval says nothing.
+// context holds. In JSON it is true, false, or {"cel": "…"} or {"always": true}, with "inherit": true or without. A nil
+// *Approval says nothing.
 type Approval struct {
 	Always bool
 	When   string
+	// Inherit: what an agent or a run asks for holds for the calls of its sub-agents too, beside what these ask for.
+	Inherit bool
+}
+
+type approvalForm struct {
+	CEL     string `json:"cel,omitempty"`
+	Always  bool   `json:"always,omitempty"`
+	Inherit bool   `json:"inherit,omitempty"`
 }
 
 // MarshalJSON writes the short form.
 func (a Approval) MarshalJSON() ([]byte, error) {
-	if a.When != "" {
-		return Marshal(map[string]string{"cel": a.When})
+	if a.When != "" || a.Inherit {
+		return Marshal(approvalForm{a.When, a.Always, a.Inherit})
 	}
 	return json.Marshal(a.Always)
 }
 
-// UnmarshalJSON reads true, false or {"cel": "…"}; anything else is an error, so that no form is taken for "never".
+// UnmarshalJSON reads these forms; anything else is an error, so that none is taken for "never".
 func (a *Approval) UnmarshalJSON(b []byte) error {
 	var always bool
 	if err := json.Unmarshal(b, &always); err == nil && string(bytes.TrimSpace(b)) != "null" {
@@ -77,13 +86,11 @@ func (a *Approval) UnmarshalJSON(b []byte) error {
 	}
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	var when struct {
-		CEL string `json:"cel"`
+	var form approvalForm
+	if err := dec.Decode(&form); err != nil || (form.CEL == "") == !form.Always {
+		return fmt.Errorf("approval must be true, false, {\"cel\": \"expression\"} or {\"always\": true}, not %.80s", b)
 	}
-	if err := dec.Decode(&when); err != nil || when.CEL == "" {
-		return fmt.Errorf("approval must be true, false or {\"cel\": \"expression\"}, not %.80s", b)
-	}
-	*a = Approval{When: when.CEL}
+	*a = Approval{Always: form.Always, When: form.CEL, Inherit: form.Inherit}
 	return nil
 }
 
@@ -123,6 +130,9 @@ type AgentDef struct {
 
 	// BackgroundTasks says which of its calls may run in the background.
 	BackgroundTasks *BackgroundTasks `json:"backgroundTasks,omitempty"`
+
+	// Delegation says how it delegates to its sub-agents.
+	Delegation *Delegation `json:"delegation,omitempty"`
 }
 
 // RuleAction is what a rule does with a call that it matches.

@@ -3,6 +3,7 @@ package events
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -59,11 +60,12 @@ type Limits struct {
 	Time     Duration `json:"time,omitempty"`     // of the whole run, people's time not counted; default 1h
 }
 
-// Definitions are the digests that a run is pinned to: its agent's and its tools', by the key of each tool. A run of one
+// Definitions are the digests that a run is pinned to: its agent's, and its tools' and sub-agents' by the key of each. A run of one
 // tool has no agent, and its tool's id is the key.
 type Definitions struct {
-	Agent string            `json:"agent"`
-	Tools map[string]string `json:"tools"`
+	Agent  string            `json:"agent"`
+	Tools  map[string]string `json:"tools"`
+	Agents map[string]string `json:"agents,omitempty"` // sub-agents, by key
 }
 
 // PathEntry is one level of delegation.
@@ -85,9 +87,40 @@ type RunStarted struct {
 	Request     RunRequested `json:"request"`
 	Definitions Definitions  `json:"definitions"`
 	Signed      *Signed      `json:"signed,omitempty"`
+	Inherited   *Inherited   `json:"inherited,omitempty"`
 
 	// Recalled is what the run knows of its thread, as it was when the run started; nil: the run keeps no thread.
 	Recalled *Recalled `json:"recalled,omitempty"`
+}
+
+// Inherited is what holds for the calls of a run because of the runs above it, whatever its own agent says.
+type Inherited struct {
+	RequireToolApproval []Approval `json:"requireToolApproval,omitempty"`
+	Hooks               []Hooks    `json:"hooks,omitempty"` // of each of those above that hands any down
+}
+
+// Below is what holds for runs below one of which this is inherited, and that hands down of its own what says so.
+func (i *Inherited) Below(approval *Approval, hooks Hooks) *Inherited {
+	var all Inherited
+	if i != nil {
+		all = Inherited{slices.Clone(i.RequireToolApproval), slices.Clone(i.Hooks)}
+	}
+	if approval != nil && approval.Inherit {
+		all.RequireToolApproval = append(all.RequireToolApproval, *approval)
+	}
+	own := Hooks{}
+	for name, h := range hooks {
+		if h.Inherit {
+			own[name] = h
+		}
+	}
+	if len(own) > 0 {
+		all.Hooks = append(all.Hooks, own)
+	}
+	if len(all.RequireToolApproval)+len(all.Hooks) == 0 {
+		return nil
+	}
+	return &all
 }
 
 // Signed keeps a foreign event with its signature, verbatim.

@@ -25,6 +25,7 @@ type State struct {
 	Options        Options         `json:"options"`
 	RequestContext json.RawMessage `json:"requestContext,omitempty"`
 	TraceParent    string          `json:"traceparent,omitempty"`
+	Inherited      *Inherited      `json:"inherited,omitempty"` // from the runs above
 
 	MainSeq  uint64      `json:"mainSeq"` // sequence of the last main fact that is folded in
 	Step     int         `json:"step"`    // model turns so far
@@ -108,6 +109,7 @@ func (k Counters) After(calls []CallState) Counters {
 	for _, c := range calls {
 		if c.Finished != nil {
 			k.fail(c)
+			k.use(c)
 			if c.Planned.Background == nil {
 				slowest = max(slowest, c.Finished.Active)
 			}
@@ -125,9 +127,17 @@ func (k Counters) joined(tasks []CallState) Counters {
 	for _, c := range tasks {
 		if c.Finished != nil {
 			k.fail(c)
+			k.use(c)
 		}
 	}
 	return k
+}
+
+// use counts the tokens of a run that a call was delegated to.
+func (k *Counters) use(c CallState) {
+	if c.Finished.Usage != nil {
+		k.Usage = k.Usage.Add(*c.Finished.Usage)
+	}
 }
 
 func (k *Counters) fail(c CallState) {
@@ -209,7 +219,7 @@ func StateOf(d RunStarted, e Event) *State {
 			ClientTools: r.ClientTools, ToolCallConcurrency: r.ToolCallConcurrency,
 			Transform: r.Transform,
 		},
-		RequestContext: r.RequestContext, TraceParent: e.TraceParent,
+		RequestContext: r.RequestContext, TraceParent: e.TraceParent, Inherited: d.Inherited,
 		MainSeq: e.Seq, Messages: said, Calls: []CallState{}, Thread: thread,
 	}
 }

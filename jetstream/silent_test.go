@@ -174,11 +174,15 @@ func calls(c *jetstream.Conn, s *events.Snapshot) map[string]func(context.Contex
 			_, err := c.NamedOf(ctx, events.RegistryRule, events.Token("there"))
 			return err
 		},
-		"NamedNow":    func(ctx context.Context) error { _, err := c.NamedNow(ctx, events.RegistryRule, "there"); return err },
-		"ListNamed":   func(ctx context.Context) error { _, err := c.ListNamed(ctx, events.RegistryRule); return err },
-		"PutLive":     func(ctx context.Context) error { return c.PutLive(ctx, events.Live{Service: "planner", ID: "p2"}) },
-		"IsLive":      func(ctx context.Context) error { _, err := c.IsLive(ctx, "planner", "p1"); return err },
-		"ListLive":    func(ctx context.Context) error { _, err := c.ListLive(ctx, "planner"); return err },
+		"NamedNow":  func(ctx context.Context) error { _, err := c.NamedNow(ctx, events.RegistryRule, "there"); return err },
+		"ListNamed": func(ctx context.Context) error { _, err := c.ListNamed(ctx, events.RegistryRule); return err },
+		"PutLive":   func(ctx context.Context) error { return c.PutLive(ctx, events.Live{Service: "planner", ID: "p2"}) },
+		"IsLive":    func(ctx context.Context) error { _, err := c.IsLive(ctx, "planner", "p1"); return err },
+		"ListLive":  func(ctx context.Context) error { _, err := c.ListLive(ctx, "planner"); return err },
+		"HeldCalls": func(ctx context.Context) error {
+			_, err := c.HeldCalls(ctx, &events.State{RunID: "r1", Calls: []events.CallState{{C: "1-1"}}})
+			return err
+		},
 		"RunState":    func(ctx context.Context) error { _, _, err := c.RunState(ctx, "r1"); return err },
 		"FoldResults": func(ctx context.Context) error { st := s.State; return c.FoldResults(ctx, &st) },
 		"PutSnapshot": func(ctx context.Context) error {

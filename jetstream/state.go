@@ -179,3 +179,53 @@ func callsOf(e events.Event) ([]string, error) {
 	}
 	return calls, nil
 }
+
+// HeldCalls are the calls that people are asked about, of a run and of the runs that its calls are delegated to, when the run
+// waits for nothing else; none when something of it goes on. Everything comes from the leader.
+func (c *Conn) HeldCalls(ctx context.Context, st *events.State) ([]string, error) {
+	waits := st.Awaited()
+	if len(waits) == 0 && st.Waiting {
+		waits = st.Open()
+	}
+	var held []string
+	for _, token := range waits {
+		call, err := events.CallOf(st.RunID, token)
+		if err != nil {
+			return nil, err
+		}
+		last, err := c.Last(ctx, c.ns.Call(call, events.KindAsk).Chain())
+		switch {
+		case errors.Is(err, ErrNotFound) || errors.Is(err, ErrTampered):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("read head of %s: %w", call, err)
+		case last.Place.Kind == events.KindResult:
+			continue
+		case last.Place.Kind == events.KindAsk:
+			held = append(held, call.String())
+			continue
+		case !last.Place.Delegated():
+			return nil, nil
+		}
+		below, err := c.heldBelow(ctx, call)
+		if err != nil || len(below) == 0 {
+			return nil, err
+		}
+		held = append(held, below...)
+	}
+	return held, nil
+}
+
+// heldBelow is HeldCalls of the run that a call is delegated to.
+func (c *Conn) heldBelow(ctx context.Context, call events.CallID) ([]string, error) {
+	st, _, err := c.RunState(ctx, call.String())
+	switch {
+	case errors.Is(err, ErrNotFound) || errors.Is(err, ErrTampered):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case st.Ended != "":
+		return nil, nil
+	}
+	return c.HeldCalls(ctx, st)
+}

@@ -138,6 +138,7 @@ func Verify(facts []events.Event, o CheckOptions) (Report, []string) {
 	l.checkEffects()
 	l.checkAutoResumes()
 	l.checkConcurrency()
+	l.checkDelegations()
 	return l.report, l.broken
 }
 
@@ -636,6 +637,12 @@ func checkSettled(ctx context.Context, conn *jetstream.Conn, facts []events.Even
 					l.fail("I12", "call %s is held without a deadline", id)
 				}
 			case events.KindResult:
+			case events.KindGo:
+				if last.Place.Delegated() && !l.ended(id) {
+					held++ // by what is held below, if anything is: that run is looked at itself
+					continue
+				}
+				fallthrough
 			default:
 				l.fail("I12", "call %s stands still at %s since %s", id, last.Place.Kind, last.Stored.Format(time.RFC3339Nano))
 			}
@@ -653,7 +660,7 @@ func checkEntries(ctx context.Context, conn *jetstream.Conn, open map[string]boo
 		return []string{"I12: list suspended runs: " + err.Error()}
 	}
 	var broken []string
-	listed := map[string]bool{}
+	listed := map[[2]string]bool{} // by run and toolCallId
 	for _, key := range keys {
 		snap, _, err := conn.Snapshot(ctx, key)
 		if errors.Is(err, jetstream.ErrNotFound) {
@@ -664,15 +671,17 @@ func checkEntries(ctx context.Context, conn *jetstream.Conn, open map[string]boo
 			continue
 		}
 		for _, a := range snap.Asks {
-			listed[a.ToolCallID] = true
+			listed[[2]string{snap.RunID, a.ToolCallID}] = true
 			if !open[a.ToolCallID] {
 				broken = append(broken, "I12: the entry of "+snap.RunID+" lists "+a.ToolCallID+", which is not held")
 			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(open)) {
-		if !listed[id] {
-			broken = append(broken, "I12: "+id+" is held, and no entry lists it")
+		for call, below := events.ParentCall(id); below; call, below = events.ParentCall(call.Run) {
+			if !listed[[2]string{call.Run, id}] {
+				broken = append(broken, "I12: "+id+" is held, and the entry of "+call.Run+" does not list it")
+			}
 		}
 	}
 	return broken

@@ -10,11 +10,8 @@ import (
 	"github.com/weirkeeper/weir/events"
 )
 
-// Prefixes of the keys under which a model sees what is not a tool of its own.
-const (
-	AgentPrefix    = "agent-"
-	WorkflowPrefix = "workflow-"
-)
+// WorkflowPrefix stands before the keys under which a model sees workflows.
+const WorkflowPrefix = "workflow-"
 
 // Agent is a model with instructions and things that it can do. It is data: nothing runs in the program that defines
 // it, and a definition in weir.yaml says the same.
@@ -28,6 +25,7 @@ type Agent struct {
 	Tools     Tools             // tools written in Go, by key
 	ToolIDs   map[string]string // tools that are registered elsewhere: key → id
 	Agents    map[string]*Agent // sub-agents, by key; the model sees "agent-<key>"
+	AgentIDs  map[string]string // sub-agents that are applied elsewhere: key → id
 	Workflows map[string]string // workflows: key → id; the model sees "workflow-<key>"
 
 	ToolChoice  string   // auto (default), none, required or tool:<key>
@@ -59,6 +57,9 @@ type Agent struct {
 
 	// Transform says what may be shown of the calls of its runs, whatever their tools say. Default: what the tools say.
 	Transform *events.TransformPolicy
+
+	// Delegation says how it delegates to its sub-agents. Default: see [events.Delegation].
+	Delegation *events.Delegation
 
 	// BackgroundTasks says which of its calls may run in the background, beside what its tools say themselves. Default: what
 	// the tools say.
@@ -101,7 +102,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
 		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks, ToolSearch: a.ToolSearch.def(),
-		ToolCallConcurrency: events.Concurrency(a.ToolCallConcurrency), Memory: a.Memory,
+		ToolCallConcurrency: events.Concurrency(a.ToolCallConcurrency), Memory: a.Memory, Delegation: a.Delegation,
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)
@@ -112,7 +113,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		d.Limits = &limits
 	}
 	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check(), a.backgroundIssues(),
-		d.ToolSearch.Check(d.Tools), d.ToolCallConcurrency.Check(), d.Memory.Check())
+		d.ToolSearch.Check(d.Tools), d.ToolCallConcurrency.Check(), d.Memory.Check(), d.Delegation.Check())
 	if _, err := SafeNames(a.Keys()); err != nil {
 		if len(issues) == 0 {
 			return d, err
@@ -127,8 +128,8 @@ func (a *Agent) Keys() []string {
 	var keys []string
 	keys = slices.AppendSeq(keys, maps.Keys(a.toolIDs()))
 	keys = append(keys, a.ToolSearch.def().Keys()...)
-	for key := range a.Agents {
-		keys = append(keys, AgentPrefix+key)
+	for key := range a.agentIDs() {
+		keys = append(keys, events.AgentPrefix+key)
 	}
 	for key := range a.Workflows {
 		keys = append(keys, WorkflowPrefix+key)
@@ -153,10 +154,11 @@ func idsOf(tools Tools, registered map[string]string) map[string]string {
 }
 
 func (a *Agent) agentIDs() map[string]string {
-	if len(a.Agents) == 0 {
+	if len(a.Agents)+len(a.AgentIDs) == 0 {
 		return nil
 	}
-	ids := make(map[string]string, len(a.Agents))
+	ids := make(map[string]string, len(a.Agents)+len(a.AgentIDs))
+	maps.Copy(ids, a.AgentIDs)
 	for key, sub := range a.Agents {
 		if sub != nil {
 			ids[key] = sub.ID
@@ -204,7 +206,7 @@ func (a *Agent) toolIssues() []events.Issue {
 		}
 	}
 	for field, ids := range map[string]map[string]string{
-		"toolIds": a.ToolIDs, "workflows": a.Workflows, "toolSearch.toolIds": found,
+		"toolIds": a.ToolIDs, "agentIds": a.AgentIDs, "workflows": a.Workflows, "toolSearch.toolIds": found,
 	} {
 		for key, id := range ids {
 			if text := idIssue(id); text != "" {

@@ -188,7 +188,7 @@ func (s *Service) addRuling(ctx context.Context, call events.CallID, prev events
 	if v.finished != nil {
 		return s.addResult(ctx, call, prev, *v.finished)
 	}
-	last, ours, err := s.add(ctx, s.ns.Go(call, v.released.Pool, v.released.ToolID), prev, *v.released)
+	last, ours, err := s.add(ctx, v.released.At(call), prev, *v.released)
 	if errors.Is(err, jetstream.ErrTooLarge) { // the run must not stand still for it
 		return s.add(ctx, s.ns.Call(call, events.KindResult), prev, tooLarge(*v.released, err))
 	}
@@ -415,37 +415,19 @@ func (s *Service) showAsk(ctx context.Context, r *run, fact events.Event) (*even
 	return &ask, nil
 }
 
-// tellSuspended publishes suspended when every unfinished call that the run waits for is held, so that readers may stop waiting.
+// tellSuspended publishes suspended when every unfinished call that the run waits for is held, so that readers may stop waiting;
+// so it does for the runs above.
 func (s *Service) tellSuspended(ctx context.Context, ask events.CallHeld) error {
-	st, err := s.current(ctx, ask.RunID)
-	if err != nil {
-		return ignoreMissing(err)
-	}
-	waits := st.Awaited()
-	if len(waits) == 0 && st.Waiting {
-		waits = st.Open()
-	}
-	var held []string
-	for _, c := range waits {
-		call, err := events.CallOf(ask.RunID, c)
+	for _, of := range slices.Backward(ask.Path) {
+		st, err := s.current(ctx, of.RunID)
 		if err != nil {
-			return jetstream.Final(err)
+			return ignoreMissing(err)
 		}
-		last, err := s.last(ctx, call)
-		switch {
-		case errors.Is(err, jetstream.ErrNotFound):
-			return nil
-		case err != nil:
+		held, err := s.conn.HeldCalls(ctx, st)
+		if err != nil || !slices.Contains(held, ask.ToolCallID) {
 			return err
-		case last.Place.Kind == events.KindResult:
-			continue
-		case last.Place.Kind != events.KindAsk:
-			return nil
 		}
-		held = append(held, call.String())
-	}
-	if len(held) > 0 && slices.Contains(held, ask.ToolCallID) {
-		s.chunk(ctx, events.SuspendedChunk(ask.RunID, held))
+		s.chunk(ctx, events.SuspendedChunk(of.RunID, held))
 	}
 	return nil
 }

@@ -37,6 +37,12 @@ func (s *Service) onCancel(ctx context.Context, d jetstream.Delivery, in events.
 	if req.ToolCallID != "" {
 		return s.cancelCall(ctx, d, in, req)
 	}
+	if refusal, err := s.parentGone(ctx, in.Run); refusal != nil || err != nil {
+		if refusal == nil {
+			return err
+		}
+		return s.noteOnly(ctx, d, in, refusal)
+	}
 	head, err := s.conn.Last(ctx, s.ns.MainOf(in.Run))
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound) && d.Attempt <= 1:
@@ -175,6 +181,16 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 		case last.Place.Kind == events.KindResult:
 			s.show(ctx, last)
 			return nil
+		case last.Place.Delegated():
+			if err := s.endChild(ctx, call, cause); err != nil {
+				return err
+			}
+			if last, err = s.last(ctx, call); err == nil && last.Place.Kind == events.KindResult {
+				s.show(ctx, last)
+			}
+			if err != nil || last.Place.Kind == events.KindResult {
+				return ignoreMissing(err)
+			}
 		}
 		started := false
 		if last.Seq > 0 {
@@ -238,7 +254,7 @@ func (s *Service) endOf(ctx context.Context, id string, cause events.CancelCause
 	}
 	if st, err := s.current(ctx, id); err == nil {
 		d.AgentID, d.ThreadID, d.ResourceID, d.Step = st.AgentID, st.ThreadID, st.ResourceID, st.Step
-		d.Usage = st.Counters.Usage
+		d.Usage = st.Counted().Usage
 	}
 	return d
 }

@@ -50,6 +50,9 @@ func (s *Service) meet(ctx context.Context, d jetstream.Delivery, in events.Inbo
 	if err != nil {
 		return fmt.Errorf("read head of %s: %w", call, err)
 	}
+	if head.Place.Delegated() {
+		return s.meetBelow(ctx, d, in, m, head)
+	}
 	if head.Place.Kind != events.KindAsk {
 		return s.tooLate(ctx, d, in, head)
 	}

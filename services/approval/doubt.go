@@ -136,7 +136,7 @@ func (s *Service) lastRelease(ctx context.Context, r *run, call events.CallID) (
 	var last events.Event
 	seen := map[string]bool{}
 	for _, t := range r.tools {
-		p := s.ns.Go(call, t.Pool, t.ID)
+		p := events.CallReleased{Namespace: s.ns, Pool: t.Pool, ToolID: t.ID}.At(call)
 		if seen[p.Subject()] {
 			continue
 		}

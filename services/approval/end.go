@@ -16,6 +16,9 @@ func (s *Service) onEnd(ctx context.Context, d jetstream.Delivery) error {
 		return err
 	}
 	id := d.Event.Place.Run
+	if err := s.settleParent(ctx, d.Event); err != nil {
+		return err
+	}
 	r, err := s.run(ctx, id)
 	if err != nil {
 		return ignoreMissing(err) // ended before it began, or long ago

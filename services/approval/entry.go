@@ -36,8 +36,34 @@ func (s *Service) current(ctx context.Context, id string) (*events.State, error)
 	return st.Clone(), nil
 }
 
-// enter writes the asks that are about to be stored into the run's entry, with the state that a planner goes on from.
+// enter writes the asks that are about to be stored into the entries of their run and of every run above it, from the top:
+// whoever looks at one of these finds them.
 func (s *Service) enter(ctx context.Context, r *run, asks []events.CallHeld) error {
+	return s.eachListing(ctx, r, func(of *run) error { return s.enterIn(ctx, of, asks) })
+}
+
+// eachListing calls f for every run whose entry lists the asks of a run: those above it, from the top, and itself.
+func (s *Service) eachListing(ctx context.Context, r *run, f func(of *run) error) error {
+	for _, of := range r.start.Path {
+		listing, err := r, error(nil)
+		if of.RunID != r.start.RunID {
+			listing, err = s.run(ctx, of.RunID)
+		}
+		switch {
+		case errors.Is(err, errNoRun): // aged out
+			continue
+		case err != nil:
+			return err
+		}
+		if err := f(listing); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enterIn writes asks into one entry, with the state that a planner goes on from.
+func (s *Service) enterIn(ctx context.Context, r *run, asks []events.CallHeld) error {
 	st, err := s.current(ctx, r.start.RunID)
 	if err != nil {
 		return err
@@ -119,7 +145,7 @@ func (s *Service) showVotes(ctx context.Context, r *run, ask events.CallHeld, b 
 	if len(b.votes) == 0 {
 		return nil
 	}
-	return s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
+	show := func(old *events.Snapshot) *events.Snapshot {
 		if old == nil {
 			return nil
 		}
@@ -135,7 +161,8 @@ func (s *Service) showVotes(ctx context.Context, r *run, ask events.CallHeld, b 
 		snap.Asks = slices.Clone(old.Asks)
 		snap.Asks[i] = with
 		return &snap
-	})
+	}
+	return s.eachListing(ctx, r, func(of *run) error { return s.changeEntry(ctx, of, show) })
 }
 
 func without(asks []events.OpenAsk, toolCallID string) []events.OpenAsk {
@@ -145,9 +172,13 @@ func without(asks []events.OpenAsk, toolCallID string) []events.OpenAsk {
 // everyRound takes the asks of all rounds of a call out.
 const everyRound = math.MaxInt
 
-// takeOut removes the asks of a call up to a round that was answered or has ended. The last ask of a run that is over takes
-// the entry with it.
+// takeOut removes the asks of a call up to a round that was answered or has ended, from the entries of its run and of those
+// above. The last ask of a run that is over takes the entry with it.
 func (s *Service) takeOut(ctx context.Context, r *run, toolCallID string, round int) error {
+	return s.eachListing(ctx, r, func(of *run) error { return s.takeOutOf(ctx, of, toolCallID, round) })
+}
+
+func (s *Service) takeOutOf(ctx context.Context, r *run, toolCallID string, round int) error {
 	emptied := false
 	err := s.changeEntry(ctx, r, func(old *events.Snapshot) *events.Snapshot {
 		if old == nil {
@@ -167,7 +198,7 @@ func (s *Service) takeOut(ctx context.Context, r *run, toolCallID string, round 
 	if err != nil || !emptied {
 		return err
 	}
-	return s.checkEntry(ctx, r, false)
+	return s.checkEntryOf(ctx, r, false)
 }
 
 // changeEntry replaces the run's entry by what change makes of it, again when somebody else wrote in between. Change
@@ -256,9 +287,13 @@ func (s *Service) outlasting(ctx context.Context, asks []events.OpenAsk) ([]even
 	return open, nil
 }
 
-// checkEntry reads the log after an entry was written: an entry of a run that has ended in between goes, and asks that
-// lost their place are taken out.
+// checkEntry reads the log after the entries of a run were written: that of a run which has ended in between goes, and asks
+// that lost their place are taken out.
 func (s *Service) checkEntry(ctx context.Context, r *run, overtaken bool) error {
+	return s.eachListing(ctx, r, func(of *run) error { return s.checkEntryOf(ctx, of, overtaken) })
+}
+
+func (s *Service) checkEntryOf(ctx context.Context, r *run, overtaken bool) error {
 	head, err := s.conn.Last(ctx, s.ns.MainOf(r.start.RunID))
 	if err != nil {
 		return ignoreMissing(err)
@@ -315,16 +350,20 @@ func (s *Service) mendEntry(ctx context.Context, r *run) error {
 func (s *Service) mendAsk(ctx context.Context, r *run, a events.OpenAsk, last events.Event) error {
 	if last.Place.Kind == events.KindAsk {
 		if err := s.genuine(last); err != nil {
-			return s.tampered(ctx, r, last, err)
+			of, missing := s.run(ctx, last.Place.Run)
+			if missing != nil {
+				return missing
+			}
+			return s.tampered(ctx, of, last, err)
 		}
 		stored, err := events.Data[events.CallHeld](last)
 		if err != nil {
 			return jetstream.Final(err)
 		}
-		return s.enter(ctx, r, []events.CallHeld{stored})
+		return s.enterIn(ctx, r, []events.CallHeld{stored})
 	}
 	if last.Place.Kind != events.KindResult && events.RoundOf(last) < a.Round {
 		return nil
 	}
-	return s.takeOut(ctx, r, a.ToolCallID, a.Round)
+	return s.takeOutOf(ctx, r, a.ToolCallID, a.Round)
 }

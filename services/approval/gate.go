@@ -69,6 +69,8 @@ func (q question) decide(ctx context.Context) ruling {
 		return ruling{held: a, input: f.args}
 	case j.Action == rule.Allow && q.run.search.Answers(q.planned.ToolName):
 		return ruling{finished: q.find(ctx, f.args), input: f.args}
+	case f.tool.Delegates() && q.run.tooDeep():
+		return ruling{finished: q.result(events.OutcomeError, tooDeep(q.run)), input: f.args}
 	case j.Action == rule.Allow:
 		by := events.AllowedBy{
 			Rules: q.rules.Digest(), Rule: j.Reason.Rule, Set: j.Reason.Set, SetDigest: j.Reason.Digest, Answer: q.follows,
@@ -175,7 +177,7 @@ func (q question) judgement(ctx context.Context, f frozen) rule.Judgement {
 	return q.rules.Judge(ctx, q.judge, judge.Call{
 		Tool: f.tool.Manifest, ToolName: q.planned.ToolName, Args: f.args, Context: st.RequestContext, AgentID: st.AgentID,
 		Run:                 judge.Run{ID: st.RunID, Thread: st.ThreadID, Resource: st.ResourceID, Requester: st.Requester},
-		RequireToolApproval: q.run.requireToolApproval(), Hooks: q.run.hooks.Rules(),
+		RequireToolApproval: q.run.requireToolApproval(), Inherited: q.run.inherited(), Hooks: q.run.hooks.Rules(),
 	})
 }
 

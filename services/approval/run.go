@@ -98,13 +98,16 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 			return nil, fmt.Errorf("definition of agent %s: %w", st.AgentID, err)
 		}
 	}
-	r.hooks = st.Options.Hooks.Over(r.agent.Hooks)
+	r.hooks = inheritedHooks(st.Inherited, st.Options.Hooks.Over(r.agent.Hooks))
 	for key, digest := range st.Definitions.Tools {
 		t, err := s.tool(ctx, digest)
 		if err != nil {
 			return nil, fmt.Errorf("definition of tool %s: %w", key, err)
 		}
 		r.tools[key] = t
+	}
+	if err := s.addAgents(ctx, r); err != nil {
+		return nil, err
 	}
 	for key, c := range st.Options.ClientTools {
 		var own *events.Manifest
@@ -134,7 +137,7 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 // background is how calls of a tool may run in the background; nil when they may not.
 func (r *run) background(key string) *events.Background {
 	t := r.tools[key]
-	if t == nil || r.start.OneTool() {
+	if t == nil || t.Delegates() || r.start.OneTool() {
 		return nil
 	}
 	return events.BackgroundOf(r.agent, key, t.Manifest)

@@ -252,7 +252,7 @@ func (s *Service) serveAsk(ctx context.Context, r jetstream.Request) (any, error
 // theOne is the one call that waits of a run, or of the runs below it.
 func (s *Service) theOne(ctx context.Context, req events.ServiceRequest) (events.CallID, error) {
 	now := jetstream.Delivery{Event: events.Event{Stored: time.Now().AddDate(1, 0, 0)}, Attempt: 2} // whatever is there counts
-	call, _, refusal, err := s.meant(ctx, events.Inbox{Principal: req.Principal, Run: req.Run}, now)
+	call, _, refusal, err := s.meant(ctx, req.Run, events.Inbox{Principal: req.Principal, Run: req.Run}, now)
 	if refusal != nil {
 		return call, refusal
 	}

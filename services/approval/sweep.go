@@ -29,6 +29,7 @@ func (s *Service) sweep(ctx context.Context) error {
 		now := time.Now()
 		s.try(ctx, "backlog", s.sweepBacklog)
 		s.try(ctx, "pools", s.sweepPools)
+		s.try(ctx, "delegated", s.sweepDelegated)
 		if now.After(nextScan) {
 			s.try(ctx, "suspended", s.sweepSuspended)
 			s.try(ctx, "grants", s.sweepGrants)
@@ -221,9 +222,12 @@ func (s *Service) sweepEntry(ctx context.Context, snap *events.Snapshot, now tim
 	if err := s.mendEntry(ctx, r); err != nil {
 		return err
 	}
-	var failed []error
+	failed := []error{s.carryDelegated(ctx, &snap.State, now)}
 	for _, a := range snap.Asks { // one that fails is in no other's way
 		call, err := events.ParseCallID(a.ToolCallID)
+		if err == nil && call.Run != snap.RunID {
+			continue // the entry of its own run has it
+		}
 		if err == nil {
 			var last events.Event
 			if last, err = s.last(ctx, call); err == nil {

@@ -37,7 +37,7 @@ func (s *Service) onUnnamed(ctx context.Context, d jetstream.Delivery, in events
 	case refusal != nil:
 		return s.refuseAt(ctx, d, in, place, refusal)
 	}
-	call, used, refusal, err := s.meant(ctx, in, d)
+	call, used, refusal, err := s.meant(ctx, in.Run, in, d)
 	switch {
 	case err != nil:
 		return err
@@ -47,6 +47,31 @@ func (s *Service) onUnnamed(ctx context.Context, d jetstream.Delivery, in events
 		return s.goOn(ctx, call)
 	}
 	return s.meet(ctx, d, in, meeting{call: call, req: req, who: who})
+}
+
+// meetBelow takes a decision that names a call which was delegated: it means the one call that waited in the run that it was
+// delegated to, or below that. When people were asked about the delegation itself, a decision that names no arguments is about
+// that question, and comes too late.
+func (s *Service) meetBelow(ctx context.Context, d jetstream.Delivery, in events.Inbox, m meeting, release events.Event) error {
+	named := m.call
+	counted, err := s.counted(ctx, named)
+	switch {
+	case err != nil:
+		return err
+	case counted != nil && (took(counted, d) || m.req.Fingerprint == ""):
+		return s.tooLate(ctx, d, in, release)
+	}
+	call, used, refusal, err := s.meant(ctx, named.String(), in, d)
+	switch {
+	case err != nil:
+		return err
+	case refusal != nil:
+		return s.refuse(ctx, d, in, named, refusal)
+	case used:
+		return s.goOn(ctx, call)
+	}
+	m.call = call
+	return s.meet(ctx, d, in, m)
 }
 
 // goOn is for a decision that counted and is delivered again: what its answer leads to may be missing.
@@ -64,8 +89,8 @@ func (s *Service) goOn(ctx context.Context, call events.CallID) error {
 
 // meant is the call that a decision means which names none, or the one that this very event has decided already. An ask
 // that was stored after the decision is never meant.
-func (s *Service) meant(ctx context.Context, in events.Inbox, d jetstream.Delivery) (call events.CallID, used bool, refusal *events.Error, err error) {
-	asked, err := s.askedCalls(ctx, in.Run)
+func (s *Service) meant(ctx context.Context, run string, in events.Inbox, d jetstream.Delivery) (call events.CallID, used bool, refusal *events.Error, err error) {
+	asked, err := s.askedCalls(ctx, run)
 	if err != nil {
 		return call, false, nil, err
 	}
@@ -83,10 +108,10 @@ func (s *Service) meant(ctx context.Context, in events.Inbox, d jetstream.Delive
 	case 1:
 		return waiting[0], false, nil, nil
 	case 0:
-		refusal, err = s.noneWaits(ctx, in.Run, d)
+		refusal, err = s.noneWaits(ctx, run, d)
 		return call, false, refusal, err
 	}
-	e := events.Errorf(events.CodeAmbiguous, "%d calls of run %s wait for a decision: name one", len(waiting), in.Run)
+	e := events.Errorf(events.CodeAmbiguous, "%d calls of run %s wait for a decision: name one", len(waiting), run)
 	for _, call := range waiting {
 		e.Asks = append(e.Asks, call.String())
 	}

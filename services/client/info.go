@@ -111,7 +111,7 @@ func infoOf(st *events.State) *Info {
 	info := &Info{
 		RunID: st.RunID, RootRunID: st.RootRunID, AgentID: st.AgentID, ThreadID: st.ThreadID,
 		ResourceID: st.ResourceID, Requester: st.Requester, Status: StatusRunning, StartedAt: st.StartedAt,
-		Steps: st.Step, Usage: st.Counters.Usage, Calls: []CallInfo{}, Asks: []events.OpenAsk{},
+		Steps: st.Step, Usage: st.Counted().Usage, Calls: []CallInfo{}, Asks: []events.OpenAsk{},
 	}
 	for _, call := range slices.Concat(st.Calls, st.Tasks) {
 		i := CallInfo{

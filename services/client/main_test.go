@@ -132,7 +132,7 @@ func serveWith(t *testing.T, conn *jetstream.Conn, wrap func(planner.Models) pla
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := planner.New(conn, planner.Config{Models: wrap(known), Log: testLog(t)})
+	plan, err := planner.New(conn, planner.Config{Models: wrap(known), GateKeys: keys, Log: testLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

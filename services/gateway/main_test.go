@@ -116,7 +116,7 @@ func serveWith(t *testing.T, conn *jetstream.Conn, cfg approval.Config) events.K
 	key, keys := newKey(t)
 	known, err := models.New(models.Config{Models: map[string]models.ModelConfig{"scripted/clerk": {Playbook: json.RawMessage(clerk)}}})
 	must(t, err)
-	plan, err := planner.New(conn, planner.Config{Models: known, Log: testLog(t)})
+	plan, err := planner.New(conn, planner.Config{Models: known, GateKeys: keys, Log: testLog(t)})
 	must(t, err)
 	cfg.Key, cfg.Log = key, testLog(t)
 	gate, err := approval.New(conn, cfg)

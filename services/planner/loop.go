@@ -70,6 +70,8 @@ func next(st *events.State, lim events.Limits) action {
 		return action{end: limitEnd(st, limitRepeats)}
 	case after.Active >= lim.Time:
 		return action{end: limitEnd(st, limitTime)}
+	case after.Usage.TotalTokens >= lim.Tokens: // by what sub-agents have used
+		return action{end: limitEnd(st, limitTokens)}
 	}
 	return action{turn: true}
 }
@@ -152,7 +154,7 @@ func commit(st *events.State, t turn, lim events.Limits) (step *events.StepFinis
 	for i := range step.Calls {
 		step.Calls[i].ToolCallID = events.CallID{Run: st.RunID, Step: n, Index: i + 1}.String()
 	}
-	total := st.Counters.Usage.Add(t.usage)
+	total := st.Counted().Usage.Add(t.usage)
 	switch {
 	case st.OneTool(): // no model: its plan ends it
 	case st.Turns()+1 >= lim.Steps: // the question whether the message is an answer is none of the turns
@@ -167,7 +169,7 @@ func finalEnd(st *events.State, t turn) *events.RunEnded {
 	e := endOf(st, events.RunCompleted)
 	e.FinishReason, e.Attempt, e.MessageID, e.Message = t.reason, t.attempt, t.messageID, &t.message
 	e.Step = st.Step + 1
-	e.Usage = st.Counters.Usage.Add(t.usage)
+	e.Usage = st.Counted().Usage.Add(t.usage)
 	if t.reason == "" || t.reason == reasonToolCalls {
 		e.FinishReason = reasonStop
 	}
@@ -180,7 +182,7 @@ func finalEnd(st *events.State, t turn) *events.RunEnded {
 func endOf(st *events.State, o events.RunOutcome) *events.RunEnded {
 	return &events.RunEnded{
 		RunID: st.RunID, AgentID: st.AgentID, ThreadID: st.ThreadID, ResourceID: st.ResourceID,
-		Outcome: o, Step: st.Step, Usage: st.Counters.Usage,
+		Outcome: o, Step: st.Step, Usage: st.Counted().Usage,
 	}
 }
 

@@ -36,6 +36,8 @@ type Config struct {
 	ID string
 	// Models answer the turns. Required.
 	Models Models
+	// GateKeys are the public keys of gates whose releases of delegated calls count. Required, and never read from the bus.
+	GateKeys events.Keys
 	// Concurrency is how many turns are under way at once in this process. Default 128.
 	Concurrency int
 	// TurnTimeout bounds one turn, all its tries included. Default 10 min.
@@ -93,6 +95,9 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 	if cfg.Models == nil {
 		return nil, errors.New("a planner needs models: Config.Models")
 	}
+	if len(cfg.GateKeys) == 0 {
+		return nil, errors.New("a planner needs the public keys of its gates: Config.GateKeys")
+	}
 	cfg = cfg.withDefaults()
 	return &Service{
 		conn: conn, ns: conn.Namespace(), cfg: cfg, log: cfg.Log,
@@ -125,13 +130,15 @@ func (s *Service) Run(ctx context.Context) error {
 		s.sweep)
 }
 
-// onFact handles a fact that may be a run's turn: its start, or a result.
+// onFact handles a fact that may be a run's turn, its start or a result, or that begins a run: a call that is delegated.
 func (s *Service) onFact(ctx context.Context, d jetstream.Delivery) error {
 	switch d.Event.Place.Kind {
 	case events.KindStart:
 		return s.onStarted(ctx, d)
 	case events.KindResult:
 		return s.onResult(ctx, d)
+	case events.KindGo:
+		return s.onDelegated(ctx, d)
 	default:
 		return jetstream.Final(fmt.Errorf("a %s is not for the planner", d.Event.Place.Kind))
 	}

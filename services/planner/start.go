@@ -209,18 +209,37 @@ func (s *Service) pin(ctx context.Context, req events.RunRequested) (events.Defi
 	if issues := def.ToolSearch.Check(def.Tools); len(issues) > 0 {
 		return events.Definitions{}, events.Errorf(events.CodeInvalidDefinition, "agent %s: %s %s", req.AgentID, issues[0].Field, issues[0].Message), nil
 	}
-	pins := events.Definitions{Agent: events.Digest(raw), Tools: map[string]string{}}
-	for key, id := range def.AllTools() {
-		tool, err := s.conn.Named(ctx, events.RegistryTool, id)
-		if errors.Is(err, jetstream.ErrNotFound) {
-			continue // nobody hosts it yet: the model is not shown it
-		}
-		if err != nil {
-			return events.Definitions{}, nil, fmt.Errorf("read tool %s: %w", id, err)
-		}
-		pins.Tools[key] = events.Digest(tool)
+	pins, err := s.pinned(ctx, def, events.Digest(raw))
+	if err != nil {
+		return events.Definitions{}, nil, err
 	}
 	return pins, s.checkOptions(req, def, pins), nil
+}
+
+// pinned are the definitions of an agent, and those of its tools and sub-agents as they are now. Of what is not there the
+// model is not shown anything: a tool that nobody hosts yet, an agent that was not applied.
+func (s *Service) pinned(ctx context.Context, def events.AgentDef, digest string) (events.Definitions, error) {
+	pins := events.Definitions{Agent: digest, Tools: map[string]string{}}
+	if len(def.Agents) > 0 {
+		pins.Agents = map[string]string{}
+	}
+	for _, of := range []struct {
+		kind string
+		ids  map[string]string
+		pins map[string]string
+	}{{events.RegistryTool, def.AllTools(), pins.Tools}, {events.RegistryAgent, def.Agents, pins.Agents}} {
+		for key, id := range of.ids {
+			raw, err := s.conn.Named(ctx, of.kind, id)
+			if errors.Is(err, jetstream.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return pins, fmt.Errorf("read %s %s: %w", of.kind, id, err)
+			}
+			of.pins[key] = events.Digest(raw)
+		}
+	}
+	return pins, nil
 }
 
 // checkOptions refuses what the run could not honour.
@@ -229,6 +248,9 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 		return refusal
 	}
 	tools := maps.Clone(pins.Tools)
+	for key := range pins.Agents {
+		tools[events.AgentPrefix+key] = ""
+	}
 	for key := range req.ClientTools {
 		tools[key] = ""
 	}
@@ -242,6 +264,8 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 		ourTools := def.AllTools()
 		for _, key := range *req.ActiveTools {
 			_, ours := ourTools[key]
+			sub, delegates := strings.CutPrefix(key, events.AgentPrefix)
+			ours = ours || delegates && def.Agents[sub] != ""
 			ours = ours || def.ToolSearch != nil && events.IsToolFinder(key)
 			if _, clients := req.ClientTools[key]; !ours && !clients {
 				return events.Errorf(events.CodeInvalidRequest, "activeTools: agent %s has no tool %q; it has: %s",

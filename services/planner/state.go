@@ -136,6 +136,13 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 		}
 		d.tools[key] = m
 	}
+	for key, digest := range pins.Agents {
+		var sub events.AgentDef
+		if err := s.read(ctx, digest, &sub); err != nil {
+			return nil, fmt.Errorf("agent %s: %w", key, err)
+		}
+		d.tools[events.AgentPrefix+key] = events.AgentTool(key, sub, digest)
+	}
 	d.addClientTools(st.Options.ClientTools)
 	if d.agent.ToolSearch != nil {
 		maps.Copy(d.tools, toolsearch.Finders())
@@ -147,7 +154,7 @@ func (s *Service) definition(ctx context.Context, st *events.State) (*definition
 		if o, err := events.ParseObservers(m.Hooks); err == nil && o != nil {
 			d.observers[key] = o
 		}
-		if b := events.BackgroundOf(d.agent, key, m); b != nil {
+		if b := events.BackgroundOf(d.agent, key, m); b != nil && !m.Delegates() {
 			d.background[key] = b
 		}
 	}
@@ -162,6 +169,10 @@ func pinsKey(st *events.State) (string, error) {
 	b.WriteString(d.Agent)
 	for _, key := range slices.Sorted(maps.Keys(d.Tools)) {
 		b.WriteString("\x00" + key + "\x00" + d.Tools[key])
+	}
+	b.WriteString("\x00")
+	for _, key := range slices.Sorted(maps.Keys(d.Agents)) {
+		b.WriteString("\x00" + key + "\x00" + d.Agents[key])
 	}
 	for _, more := range []struct {
 		given bool
@@ -239,23 +250,22 @@ func aboutCall(st *events.State, c events.CallState) transform.Call {
 }
 
 // tellSuspended publishes suspended when every unfinished call that the step waits for is held: a result has just settled the
-// last that was not.
+// last that was not. The runs above may wait for nothing else either.
 func (s *Service) tellSuspended(ctx context.Context, st *events.State) error {
-	var held []string
-	for _, c := range st.Awaited() {
-		call, err := events.CallOf(st.RunID, c)
-		if err != nil {
-			return jetstream.Final(err)
+	for _, of := range slices.Backward(st.Path) {
+		if of.RunID != st.RunID {
+			var err error
+			if st, _, err = s.conn.RunState(ctx, of.RunID); errors.Is(err, jetstream.ErrNotFound) {
+				return nil
+			} else if err != nil {
+				return fmt.Errorf("read state of %s: %w", of.RunID, err)
+			}
 		}
-		last, err := s.conn.Last(ctx, s.ns.Call(call, events.KindAsk).Chain())
-		if errors.Is(err, jetstream.ErrNotFound) || err == nil && last.Place.Kind != events.KindAsk {
-			return nil
+		held, err := s.conn.HeldCalls(ctx, st)
+		if err != nil || len(held) == 0 {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("read head of %s: %w", call, err)
-		}
-		held = append(held, call.String())
+		s.chunk(ctx, events.SuspendedChunk(of.RunID, held))
 	}
-	s.chunk(ctx, events.SuspendedChunk(st.RunID, held))
 	return nil
 }

@@ -47,7 +47,7 @@ func (s *Service) sweepBacklog(ctx context.Context) error {
 	if err != nil || b.Outstanding == 0 {
 		return err
 	}
-	filters := []string{s.ns.EveryMain(events.KindStart), s.ns.EveryCall(events.KindResult)}
+	filters := []string{s.ns.EveryMain(events.KindStart), s.ns.EveryCall(events.KindResult), s.ns.EveryGo(events.TokenAgentPool)}
 	for fact, err := range s.conn.Overdue(ctx, b, s.cfg.SweepAge, filters...) {
 		if err != nil {
 			return err

@@ -190,7 +190,7 @@ func newListener(t *testing.T) *teller {
 	if err := conn.Ensure(t.Context(), jetstream.Settings{}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(conn, Config{Models: noModels{}})
+	s, err := New(conn, Config{Models: noModels{}, GateKeys: events.Keys{"U": nil}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,18 +66,13 @@ func (s *Service) check(e events.Event, h host, rel events.CallReleased) error {
 	switch {
 	case rel.Namespace != s.ns || rel.RunID != call.Run || rel.ToolCallID != call.String():
 		return errors.New("the release names another call than its subject")
-	case s.ns.Go(call, rel.Pool, rel.ToolID) != e.Place:
+	case rel.At(call) != e.Place:
 		return errors.New("the release names another pool or tool than its subject")
 	case rel.Pool != s.cfg.Pool:
 		return errors.New("the release is for another pool")
 	}
-	fp := events.Frozen{
-		Namespace: rel.Namespace, RunID: rel.RunID, ToolCallID: rel.ToolCallID, Round: rel.Round,
-		ToolID: rel.ToolID, ToolVersion: rel.ToolVersion, InputSchemaDigest: rel.InputSchemaDigest,
-		Args: []byte(rel.Args),
-	}.Fingerprint()
-	if !events.SameDigest(fp, rel.Fingerprint) {
-		return errors.New("the fingerprint is not that of the arguments")
+	if err := rel.Genuine(); err != nil {
+		return err
 	}
 	if err := h.input.ValidateRaw(json.RawMessage(rel.Args)); err != nil {
 		return fmt.Errorf("the arguments do not fit the schema: %w", err)

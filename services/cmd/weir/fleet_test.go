@@ -79,7 +79,7 @@ func startFleet(t *testing.T, copies int) *fleet {
 	t.Cleanup(f.bob.Close)
 	t.Cleanup(f.alice.Close)
 	for range copies {
-		f.serve(planner.Name, file)
+		f.serve(planner.Name, file, "--gate-public-key", f.gate.Public)
 		f.serve(approval.Name, file, "--gate-key", gateFile)
 		f.serve(toolexecutor.Name, file, "--gate-public-key", f.gate.Public, "--lease", "2s")
 	}

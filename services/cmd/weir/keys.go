@@ -16,8 +16,8 @@ func newNewKeyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "new FILE", Short: "Make a key pair", Args: cobra.ExactArgs(1),
 		Long: `Make a key pair that signs: for a gate, or for a principal. The file holds the secret half, and only its owner may
-read it; a file that is there is never replaced. What is printed is the public half: for --gate-public-key of executors, or
-for the principal in weir.yaml.
+read it; a file that is there is never replaced. What is printed is the public half: for --gate-public-key of planners and
+executors, or for the principal in weir.yaml.
 
 JSON: {"publicKey", "file"}.`,
 		Example: "  weir keys new gate.nk\n  weir serve approval --gate-key gate.nk\n  weir serve tool-executor --gate-public-key U…",

@@ -181,14 +181,15 @@ func TestServicesAreProcesses(t *testing.T) {
 	alice := strings.TrimSpace(p.run(exitDone, "keys", "new", "alice.nk"))
 	p.run(exitFailed, "keys", "new", "gate.nk") // never replaced
 	p.file("weir.yaml", fmt.Sprintf(processFile, alice))
-	p.run(exitFailed, "serve", "planner", "--admin", "") // no streams yet
+	p.run(exitFailed, "serve", "planner", "--gate-public-key", gate, "--admin", "") // no streams yet
 	p.run(exitDone, "stream", "provision")
 	p.run(exitDone, "apply")
 	p.run(exitUsage, "serve", "approval", "--admin", "")      // no key
 	p.run(exitUsage, "serve", "tool-executor", "--admin", "") // no gate
+	p.run(exitUsage, "serve", "planner", "--admin", "")       // no gate
 	admin := "127.0.0.1:0"
 	services := []*serving{
-		p.start("serve", "planner", "--admin", admin),
+		p.start("serve", "planner", "--gate-public-key", gate, "--admin", admin),
 		p.start("serve", "approval", "--gate-key", "gate.nk", "--admin", admin),
 		p.start("serve", "tool-executor", "--gate-public-key", gate, "--admin", admin),
 	}

@@ -323,7 +323,7 @@ func startStoryServer(t *testing.T, rules ...string) (url, gateKey string) {
 		"scripted/clerk": {Playbook: json.RawMessage(storyClerk)},
 	}})
 	must(err)
-	plan, err := planner.New(conn, planner.Config{Models: known})
+	plan, err := planner.New(conn, planner.Config{Models: known, GateKeys: events.Keys{key.Public: pub}})
 	must(err)
 	gate, err := approval.New(conn, approval.Config{Key: key, Dev: true})
 	must(err)

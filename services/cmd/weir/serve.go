@@ -45,7 +45,7 @@ gateway        answers HTTP: Mastra's routes, and Weir's own. Each request needs
                loopback only
 
 all stands for planner, approval and tool-executor, and for the gateway too when it has a key.`,
-		Example: `  weir serve planner
+		Example: `  weir serve planner --gate-public-key U…
   weir serve approval --gate-key gate.nk
   weir serve tool-executor -f weir.yaml --pool billing --gate-public-key U…
   weir serve gateway --listen 0.0.0.0:4111 --gateway-key gateway.nk --gate-public-key U…
@@ -69,7 +69,7 @@ all stands for planner, approval and tool-executor, and for the gateway too when
 	}
 	cmd.Flags().StringVarP(&o.file, "file", "f", "", "file of models and tools (default weir.yaml, if it is there)")
 	cmd.Flags().StringVar(&o.keyFile, "gate-key", "", "nkey seed file with which the gate signs")
-	cmd.Flags().StringSliceVar(&o.gateKeys, "gate-public-key", nil, "public keys of gates whose releases are run")
+	cmd.Flags().StringSliceVar(&o.gateKeys, "gate-public-key", nil, "public keys of gates whose releases count: of calls that executors run, and that planners delegate")
 	cmd.Flags().StringVar(&o.http.Listen, "listen", gateway.DefaultListen, "where the gateway listens")
 	cmd.Flags().StringVar(&o.gatewayKey, "gateway-key", "", "nkey seed file with which the gateway signs for whom it has logged in")
 	cmd.Flags().StringSliceVar(&o.gatewayKeys, "gateway-public-key", nil, "public keys of gateways that may decide for whom they have logged in")
@@ -221,8 +221,13 @@ func (o serveOptions) addKeys(cfg *workerConfig, services []string) error {
 		cfg.Key = &key
 		publics = append(publics, key.Public)
 	}
-	if slices.Contains(services, toolexecutor.Name) && len(publics) == 0 {
-		return usagef("an executor needs the public keys of the gates whose releases it may run: --gate-public-key U…")
+	for _, of := range []struct{ service, needs string }{
+		{toolexecutor.Name, "an executor needs the public keys of the gates whose releases it may run"},
+		{planner.Name, "a planner needs the public keys of the gates whose delegations count"},
+	} {
+		if slices.Contains(services, of.service) && len(publics) == 0 {
+			return usagef("%s: --gate-public-key U…", of.needs)
+		}
 	}
 	var err error
 	if cfg.GateKeys, err = publicKeys(publics...); err != nil {

@@ -133,7 +133,7 @@ func (cfg workerConfig) build(ctx context.Context, p *part) error {
 	log := cfg.Log.With("service", p.name)
 	switch p.name {
 	case planner.Name:
-		s, err := planner.New(p.conn, planner.Config{Models: cfg.Models, Retention: cfg.Retention, Log: log})
+		s, err := planner.New(p.conn, planner.Config{Models: cfg.Models, GateKeys: cfg.GateKeys, Retention: cfg.Retention, Log: log})
 		if err != nil {
 			return err
 		}

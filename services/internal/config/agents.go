@@ -16,7 +16,7 @@ import (
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
 	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks", "toolSearch",
-	"toolCallConcurrency", "eagerToolExecution", "memory",
+	"toolCallConcurrency", "eagerToolExecution", "memory", "agents", "delegation",
 }
 
 // readAgents reads the section agents.
@@ -29,7 +29,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			Limits: a.limits(), ToolChoice: a.text("toolChoice"), ActiveTools: a.texts("activeTools"),
 			ModelSettings: a.jsonObject("modelSettings"), ProviderOptions: a.jsonObject("providerOptions"),
 			AutoResumeSuspendedTools: a.on("autoResumeSuspendedTools"), Transform: f.transform, Hooks: a.hooks(),
-			BackgroundTasks: a.backgroundTasks(),
+			BackgroundTasks: a.backgroundTasks(), AgentIDs: a.named("agents", "agent"), Delegation: a.delegation(),
 		}
 		if a.has("transform") {
 			def.Transform = a.policy(f)
@@ -51,6 +51,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 		}
 		f.Agents = append(f.Agents, data)
 		a.referTools(f, data.Tools)
+		a.referAgents(f, data.Agents)
 		if data.ToolSearch != nil {
 			found.referTools(f, data.ToolSearch.Tools)
 		}
@@ -72,6 +73,13 @@ func (o object) concurrency() int {
 func (o object) referTools(f *File, tools map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(tools)) {
 		f.refer(o.r, o.toolEntry(key), reference{kind: events.RegistryTool, path: join(o.sub("tools"), key), name: tools[key]})
+	}
+}
+
+// referAgents notes which agents must be defined.
+func (o object) referAgents(f *File, agents map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(agents)) {
+		f.refer(o.r, o.entry("agents", key), reference{kind: events.RegistryAgent, path: join(o.sub("agents"), key), name: agents[key]})
 	}
 }
 
@@ -97,34 +105,55 @@ func (o object) toolSearch() (*agent.ToolSearch, object) {
 	return def, t
 }
 
+// delegation reads how an agent delegates.
+func (o object) delegation() *events.Delegation {
+	if !o.has("delegation") {
+		return nil
+	}
+	d := o.r.object(o.fields["delegation"], o.sub("delegation"), "context", "includeSubAgentToolResultsInModelContext", "maxDepth")
+	out := &events.Delegation{ShowToolResults: d.on("includeSubAgentToolResultsInModelContext"), MaxDepth: d.countTo("maxDepth", events.MaxDepth)}
+	if d.has("context") {
+		c := d.r.object(d.fields["context"], d.sub("context"), "lastN", "roles", "includeSystem")
+		out.Context = &events.DelegationContext{Roles: c.texts("roles"), IncludeSystem: c.on("includeSystem")}
+		if c.has("lastN") {
+			n := c.between("lastN", 0, maxCount)
+			out.Context.LastN = &n
+		}
+	}
+	return out
+}
+
 // tools reads a list of tool ids, or a mapping of keys, which the model sees, to tool ids.
-func (o object) tools() map[string]string {
-	if !o.has("tools") {
+func (o object) tools() map[string]string { return o.named("tools", "tool") }
+
+// named reads a list of ids, or a mapping of keys, which the model sees, to ids.
+func (o object) named(field, what string) map[string]string {
+	if !o.has(field) {
 		return nil
 	}
 	all := map[string]string{}
-	if real(o.fields["tools"]).Kind == yaml.SequenceNode {
-		for i, id := range o.texts("tools") {
+	if real(o.fields[field]).Kind == yaml.SequenceNode {
+		for i, id := range o.texts(field) {
 			if _, twice := all[id]; twice {
-				o.r.fail(o.find("tools."+itoa(i)), o.sub("tools")+"["+itoa(i)+"]", "the tool %q is listed twice", id)
+				o.r.fail(o.find(field+"."+itoa(i)), o.sub(field)+"["+itoa(i)+"]", "the %s %q is listed twice", what, id)
 			}
 			all[id] = id
 		}
 		return all
 	}
-	if n := real(o.fields["tools"]); n.Kind != yaml.MappingNode {
-		o.fail("tools", "want a list of ids of tools, or a mapping of keys to ids, got %s", kindOf(n))
+	if n := real(o.fields[field]); n.Kind != yaml.MappingNode {
+		o.fail(field, "want a list of ids of %s, or a mapping of keys to ids, got %s", field, kindOf(n))
 		return nil
 	}
-	list := o.r.pairs(o.fields["tools"], o.sub("tools"))
+	list := o.r.pairs(o.fields[field], o.sub(field))
 	for _, p := range list {
-		path := join(o.sub("tools"), p.name)
+		path := join(o.sub(field), p.name)
 		id := o.r.plain(p.value, path)
 		if id == "" && !o.r.problems.about(path) {
-			o.r.fail(p.value, path, "want the id of a tool")
+			o.r.fail(p.value, path, "want the id of %s %s", article(what), what)
 		}
 		if p.name == "" {
-			o.r.fail(p.key, path, "a tool needs a key that is not empty")
+			o.r.fail(p.key, path, "%s %s needs a key that is not empty", article(what), what)
 			continue
 		}
 		all[p.name] = id
@@ -132,13 +161,23 @@ func (o object) tools() map[string]string {
 	return all
 }
 
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an"
+	}
+	return "a"
+}
+
 // toolEntry is where a tool is named, in a list or a mapping.
-func (o object) toolEntry(key string) *yaml.Node {
-	list := real(o.fields["tools"])
+func (o object) toolEntry(key string) *yaml.Node { return o.entry("tools", key) }
+
+// entry is where something is named, in a list or a mapping.
+func (o object) entry(field, key string) *yaml.Node {
+	list := real(o.fields[field])
 	if i := slices.IndexFunc(list.Content, func(n *yaml.Node) bool { return real(n).Value == key }); list.Kind == yaml.SequenceNode && i >= 0 {
 		return list.Content[i]
 	}
-	return o.find("tools." + key)
+	return o.find(field + "." + key)
 }
 
 func (o object) limits() events.Limits {
@@ -180,6 +219,9 @@ func definitionIssues(err error) error {
 	for i := range issues {
 		if key, ok := strings.CutPrefix(issues[i].Field, "toolIds."); ok {
 			issues[i].Field = "tools." + key
+		}
+		if key, ok := strings.CutPrefix(issues[i].Field, "agentIds."); ok {
+			issues[i].Field = "agents." + key
 		}
 		if key, ok := strings.CutPrefix(issues[i].Field, "toolSearch.toolIds."); ok {
 			issues[i].Field = "toolSearch.tools." + key

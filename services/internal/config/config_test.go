@@ -361,3 +361,36 @@ func read(tb testing.TB, path string) string {
 	}
 	return string(raw)
 }
+
+// TestB13_19_SubAgents reads agents that delegate, in both forms, and what they delegate how.
+func TestB13_19_SubAgents(t *testing.T) {
+	t.Parallel()
+	f := mustParse(t, `
+agents:
+  boss:
+    model: scripted/support
+    agents: {clerk: accounts, lead: lead}
+    delegation: {context: {lastN: 0, roles: [user], includeSystem: true}, includeSubAgentToolResultsInModelContext: true, maxDepth: 3}
+    requireToolApproval: {always: true, inherit: true}
+    hooks: {audit: {inherit: true}}
+  lead: {model: scripted/support, agents: [accounts]}
+  accounts: {model: scripted/support}
+`)
+	want := events.AgentDef{
+		ID: "boss", Model: "scripted/support", Agents: map[string]string{"clerk": "accounts", "lead": "lead"},
+		Delegation: &events.Delegation{
+			Context: &events.DelegationContext{LastN: new(0), Roles: []string{"user"}, IncludeSystem: true}, ShowToolResults: true, MaxDepth: 3,
+		},
+		RequireToolApproval: &events.Approval{Always: true, Inherit: true}, Hooks: events.Hooks{"audit": {Inherit: true}},
+	}
+	byID := map[string]events.AgentDef{}
+	for _, a := range f.Agents {
+		byID[a.ID] = a
+	}
+	if diff := cmp.Diff(want, byID["boss"]); diff != "" {
+		t.Error(diff)
+	}
+	if got := byID["lead"].Agents["accounts"]; got != "accounts" {
+		t.Errorf("the lead's agent is %q", got)
+	}
+}

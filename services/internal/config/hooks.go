@@ -11,10 +11,10 @@ func (o object) hooks() events.Hooks {
 	}
 	all := events.Hooks{}
 	for _, p := range o.r.pairs(o.fields["hooks"], o.sub("hooks")) {
-		h := o.r.object(p.value, join(o.sub("hooks"), p.name), "service", "failMode", "timeout", "when", "reason")
+		h := o.r.object(p.value, join(o.sub("hooks"), p.name), "service", "failMode", "timeout", "when", "reason", "inherit")
 		hook := events.Hook{
 			Service: h.text("service"), FailMode: h.choice("failMode", events.FailClosed, events.FailOpen),
-			Timeout: events.Duration(h.duration("timeout")), When: h.code("when"), Reason: h.text("reason"),
+			Timeout: events.Duration(h.duration("timeout")), When: h.code("when"), Reason: h.text("reason"), Inherit: h.on("inherit"),
 		}
 		if hook.When != "" {
 			h.compile("when", hook.When)

@@ -249,14 +249,20 @@ func (o object) approval(key string) *events.Approval {
 		o.fail(key, "want true, false or {cel: expression}, got %s", kindOf(n))
 		return nil
 	}
-	when := o.r.object(n, o.sub(key), "cel")
+	when := o.r.object(n, o.sub(key), "cel", "always", "inherit")
+	a := &events.Approval{Always: when.on("always"), Inherit: when.on("inherit")}
+	if a.Always && !when.has("cel") {
+		return a
+	}
 	when.require("cel")
-	expr := when.code("cel")
-	if strings.TrimSpace(expr) == "" {
+	if a.When = when.code("cel"); strings.TrimSpace(a.When) == "" {
 		return nil
 	}
-	when.compile("cel", expr)
-	return &events.Approval{When: expr}
+	if a.Always {
+		when.fail("always", "give cel or always, not both")
+	}
+	when.compile("cel", a.When)
+	return a
 }
 
 // compile checks an expression.

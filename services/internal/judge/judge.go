@@ -107,6 +107,8 @@ type Call struct {
 	Run      Run
 	// RequireToolApproval is what the run asks for: the request's word, else the agent's.
 	RequireToolApproval *events.Approval
+	// Inherited is what the runs above ask for: each of it holds, whatever the others say.
+	Inherited []events.Approval
 	// Hooks are the rules among the run's hooks. They can only forbid.
 	Hooks []events.Rule
 }
@@ -123,9 +125,9 @@ type Run struct{ ID, Thread, Resource, Requester string }
 func (r *Rules) Judge(ctx context.Context, e *rule.Evaluator, c Call) rule.Judgement {
 	tool, run := requirement(c.Tool.RequireApproval), requirement(c.RequireToolApproval)
 	if c.Tool.Source.Kind == "client" || c.Finder() { // it waits for its client anyway; or nothing is run
-		run = rule.Requirement{}
+		run, c.Inherited = rule.Requirement{}, nil
 	}
-	if tool.When == "" && run.When == "" && len(r.sets)+len(c.Hooks) == 0 {
+	if tool.When == "" && run.When == "" && len(r.sets)+len(c.Hooks)+len(c.Inherited) == 0 {
 		return e.Require(ctx, tool, run, rule.Input{})
 	}
 	in, err := c.Input()
@@ -135,7 +137,11 @@ func (r *Rules) Judge(ctx context.Context, e *rule.Evaluator, c Call) rule.Judge
 		}}
 		return rule.Judgement{Action: m.Action, Reason: m.Reason, Matches: []rule.Match{m}}
 	}
-	return rule.Strictest(e.Judge(ctx, r.sets, in), byHooks(ctx, e, c.Hooks, in), e.Require(ctx, tool, run, in))
+	all := []rule.Judgement{e.Judge(ctx, r.sets, in), byHooks(ctx, e, c.Hooks, in), e.Require(ctx, tool, run, in)}
+	for _, above := range c.Inherited {
+		all = append(all, e.Require(ctx, rule.Requirement{}, requirement(&above), in))
+	}
+	return rule.Strictest(all...)
 }
 
 // byHooks is what the rules among a run's hooks say. They are not the operators': their matches name no set of those.

@@ -68,7 +68,7 @@ func sometimes(t *testing.T, r jetstreamtest.Report) {
 		"suspend:suspended", "result:ok", "result:declined", "result:expired", "result:cancelled", "result:responded",
 		"claim:again", "late", "refused", "vote", "answer:votes", "ask:escalated", "ask:deadline", "ask:reminded",
 		"answer:auto_resume", "run:resumed", "go:grant", "use", "start:tool",
-		"task:seen", "task:unseen", "task:outlasts", "start:bounded",
+		"child:started", "delegated:ok", "delegated:cancelled", "task:seen", "task:unseen", "task:outlasts", "start:bounded",
 	} {
 		if r[branch] == 0 {
 			t.Errorf("no seed reached %s", branch)
@@ -116,7 +116,7 @@ func newChaos(t *testing.T, seed int64) *chaos {
 	c.w = New(t, Options{
 		Point: c.point,
 		Tools: c.tools(),
-		Agent: talker(c.tools(), seed),
+		Agent: talker(c.tools(), seed), Agents: []events.AgentDef{helper(c.tools())},
 		Rules: severe(seed),
 		Gate:  func(g *approval.Config) { g.Expires, g.Sweep = 3*time.Minute, time.Minute },
 		Plan:  func(p *planner.Config) { p.Sweep = time.Minute },
@@ -128,12 +128,27 @@ func newChaos(t *testing.T, seed int64) *chaos {
 	return c
 }
 
+// helper is an agent that another delegates to.
+func helper(tools []agent.Tool) events.AgentDef {
+	def := events.AgentDef{ID: "helper", Model: "scripted/sim", Tools: map[string]string{}}
+	for _, t := range tools[:3] {
+		def.Tools[t.Manifest().ID] = t.Manifest().ID
+	}
+	return def
+}
+
 // talker is an agent of these tools whose threads resume them automatically. In some worlds it calls some or all of them in the
-// background.
+// background, in others it has a helper or two.
 func talker(tools []agent.Tool, seed int64) events.AgentDef {
 	def := events.AgentDef{ID: "support", Model: "scripted/sim", Tools: map[string]string{}, AutoResumeSuspendedTools: true}
 	for _, t := range tools {
 		def.Tools[t.Manifest().ID] = t.Manifest().ID
+	}
+	switch seed % 6 {
+	case 3:
+		def.Agents = map[string]string{"a": "helper"}
+	case 4:
+		def.Agents, def.Tools = map[string]string{"a": "helper", "b": "helper"}, map[string]string{"d_mail": "d_mail"}
 	}
 	on := events.Background{Enabled: true}
 	def.BackgroundTasks = map[int64]*events.BackgroundTasks{
@@ -365,7 +380,7 @@ func (c *chaos) oneRun(thread string) {
 	for round := range 5 {
 		time.Sleep(time.Duration(1+c.pick(12)) * time.Second) // fake
 		if round == cancelAt {
-			_ = c.w.TryCancel("bob", run)
+			_ = c.w.TryCancel("bob", c.cancelled(run))
 		}
 		if c.pick(16) == 0 {
 			_, _ = c.w.TrySay(thread, "resume:true") // if it is no answer, it is one more run
@@ -379,17 +394,30 @@ func (c *chaos) oneRun(thread string) {
 	}
 }
 
-// open are the calls of a run that have no result, as far as the server is there to say so.
-func (c *chaos) open(run string) []events.CallID {
-	subjects, err := c.w.Conn().Subjects(c.t.Context(), c.w.Conn().Namespace().CallsOf(run))
-	if err != nil {
-		return nil
+// cancelled is the run that a cancel is of: the run, or now and then one that it has delegated to.
+func (c *chaos) cancelled(run string) string {
+	if calls := c.open(run); len(calls) > 0 && c.pick(3) == 0 {
+		return calls[c.pick(len(calls))].Run
 	}
+	return run
+}
+
+// open are the calls of a run, and of those below it, that have no result, as far as the server is there to say so.
+func (c *chaos) open(run string) []events.CallID {
 	over := map[events.CallID]bool{}
-	for _, subject := range subjects {
-		p, err := events.ParsePlace(subject)
-		c.w.must(err)
-		over[p.CallID()] = over[p.CallID()] || p.Kind == events.KindResult
+	for runs := []string{run}; len(runs) > 0; runs = runs[1:] {
+		subjects, err := c.w.Conn().Subjects(c.t.Context(), c.w.Conn().Namespace().CallsOf(runs[0]))
+		if err != nil {
+			return nil
+		}
+		for _, subject := range subjects {
+			p, err := events.ParsePlace(subject)
+			c.w.must(err)
+			if p.Delegated() {
+				runs = append(runs, p.CallID().String())
+			}
+			over[p.CallID()] = over[p.CallID()] || p.Kind == events.KindResult
+		}
 	}
 	var open []events.CallID
 	for call, ended := range over {

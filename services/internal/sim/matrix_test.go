@@ -61,6 +61,24 @@ var plots = []plot{
 		w.endOrDoubt(run, call)
 		return []string{run}
 	}},
+	{name: "delegate", opts: delegating, want: events.RunCompleted, drive: func(w *World) []string {
+		run := w.Request("let somebody refund order 42")
+		child := events.CallID{Run: run, Step: 1, Index: 1}.String()
+		call := refundOf(child)
+		ask := w.AwaitAsk(call, patience)
+		w.Decide("alice", events.DecisionRequested{Decision: events.Approve, ToolCallID: call.String(), Fingerprint: ask.Fingerprint})
+		w.endOrDoubt(child, call)
+		w.AwaitEnd(run, patience)
+		return []string{run, child}
+	}},
+	{name: "cancel below", opts: delegating, want: events.RunCancelled, drive: func(w *World) []string {
+		run := w.Request("let somebody refund order 42, then think again")
+		child := events.CallID{Run: run, Step: 1, Index: 1}.String()
+		w.AwaitAsk(refundOf(child), patience)
+		w.Cancel("bob", run)
+		w.AwaitEnd(run, patience)
+		return []string{run, child}
+	}},
 	{name: "resume", opts: suspending, want: events.RunCompleted, drive: func(w *World) []string {
 		run := w.Request("refund order 42, over the limit")
 		call := events.CallID{Run: run, Step: 1, Index: 1}
@@ -75,6 +93,15 @@ var plots = []plot{
 }
 
 func twoTools() Options { return Options{} }
+
+// delegating is an agent whose one tool is another, which has the tools of the story.
+func delegating() Options {
+	tools := map[string]string{"issue_refund": "issue_refund", "lookup_order": "lookup_order"}
+	return Options{
+		Agent:  events.AgentDef{ID: "boss", Model: "scripted/sim", Agents: map[string]string{"clerk": "clerk"}},
+		Agents: []events.AgentDef{{ID: "clerk", Model: "scripted/sim", Tools: tools}},
+	}
+}
 
 // allInBackground is an agent whose calls all run in the background: each turn goes on at once, and the run waits for people with
 // its last words said.

@@ -74,11 +74,19 @@ func supportTurn(req agent.ModelRequest) []agent.ModelPart {
 		id := fmt.Sprint(i)
 		parts = append(parts,
 			agent.ModelPart{Type: agent.PartToolInputStart, ID: id, ToolName: tool.Name, ProviderCallID: "call_" + id},
-			agent.ModelPart{Type: agent.PartToolInputDelta, ID: id, Text: `{"orderId":`},
+			agent.ModelPart{Type: agent.PartToolInputDelta, ID: id, Text: `{"` + argument(tool.Name) + `":`},
 			agent.ModelPart{Type: agent.PartToolInputDelta, ID: id, Text: `"42"}`},
 			agent.ModelPart{Type: agent.PartToolInputEnd, ID: id})
 	}
 	return append(parts, agent.ModelPart{Type: agent.PartFinish, FinishReason: agent.FinishToolCalls, Usage: usage})
+}
+
+// argument is what a tool of the story takes: an order, or a prompt when it is another agent.
+func argument(tool string) string {
+	if strings.HasPrefix(tool, events.AgentPrefix) {
+		return "prompt"
+	}
+	return "orderId"
 }
 
 // lastResults are the last results of calls that a model was told; nil when it has made none.

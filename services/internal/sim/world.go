@@ -41,6 +41,7 @@ type Options struct {
 	Plan     func(*planner.Config)          // changes the planner's config
 	Exec     func(*toolexecutor.Config)     // changes the executor's config
 	Conn     func(*jetstream.Options)       // changes every connection's options
+	Agents   []events.AgentDef              // more agents, for it to delegate to
 	Rules    map[string]events.RuleSet      // operators' rules, by name
 	People   map[string]events.PrincipalDef // by id
 }
@@ -149,6 +150,9 @@ func (w *World) apply() {
 	}
 	w.must(err)
 	w.put(events.RegistryAgent, w.opts.Agent.ID, w.opts.Agent)
+	for _, a := range w.opts.Agents {
+		w.put(events.RegistryAgent, a.ID, a)
+	}
 	for name, set := range w.opts.Rules {
 		w.put(events.RegistryRule, name, set)
 	}
@@ -235,7 +239,7 @@ func (w *World) StartAll() []*Copy {
 func (w *World) build(c *Copy) (func(context.Context) error, error) {
 	switch c.Service {
 	case planner.Name:
-		cfg := planner.Config{Models: models{w.opts.Model}, Log: w.opts.Log}
+		cfg := planner.Config{Models: models{w.opts.Model}, GateKeys: w.GateKeys(), Log: w.opts.Log}
 		if w.opts.Plan != nil {
 			w.opts.Plan(&cfg)
 		}
