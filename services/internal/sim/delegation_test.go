@@ -98,8 +98,10 @@ func tree(t *testing.T, pay agent.Tool) (Options, team) {
 	t.Helper()
 	agents := []events.AgentDef{
 		{ID: "boss", Agents: map[string]string{"east": "east", "west": "west"}},
-		{ID: "east", Agents: map[string]string{"clerk": "eastclerk"}}, {ID: "west", Agents: map[string]string{"clerk": "westclerk"}},
-		{ID: "eastclerk", Tools: map[string]string{"pay": "pay"}}, {ID: "westclerk", Tools: map[string]string{"pay": "pay"}},
+		{ID: "east", Agents: map[string]string{"clerk": "eastclerk"}},
+		{ID: "west", Agents: map[string]string{"clerk": "westclerk"}},
+		{ID: "eastclerk", Tools: map[string]string{"pay": "pay"}},
+		{ID: "westclerk", Tools: map[string]string{"pay": "pay"}},
 	}
 	scripts := map[string][]agenttest.Step{"boss": {asks(prompted("east", "pay"), prompted("west", "pay")), agenttest.Say("all")}}
 	for _, side := range []string{"east", "west"} {
@@ -303,8 +305,10 @@ func TestB12_2_B12_5_B12_6_WhatAChildSees(t *testing.T) {
 		"the last":   {&events.Delegation{Context: &events.DelegationContext{LastN: new(1)}}, []string{"assistant:let me see", "user:do it"}},
 		"none":       {&events.Delegation{Context: &events.DelegationContext{LastN: new(0)}}, []string{"user:do it"}},
 		"of users":   {&events.Delegation{Context: &events.DelegationContext{Roles: []string{"user"}}}, []string{"user:hello", "user:do it"}},
-		"everything": {&events.Delegation{Context: &events.DelegationContext{IncludeSystem: true}},
-			[]string{"system:top secret", "user:hello", "assistant:let me see", "user:do it"}},
+		"everything": {
+			&events.Delegation{Context: &events.DelegationContext{IncludeSystem: true}},
+			[]string{"system:top secret", "user:hello", "assistant:let me see", "user:do it"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
