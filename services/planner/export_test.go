@@ -14,5 +14,11 @@ func Remembered(s *Service, run string) (*events.State, uint64) {
 	return m.state, m.head.Seq
 }
 
+// Remember lets a planner believe that a run is in this state.
+func Remember(s *Service, st *events.State, head events.Event) {
+	s.states.Remove(st.RunID)
+	s.remember(st, head)
+}
+
 // Recall chooses what a model is shown of a thread.
 var Recall = recall

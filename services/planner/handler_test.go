@@ -236,6 +236,43 @@ func TestOldMemoryChangesNothing(t *testing.T) {
 	})
 }
 
+// TestOldMemoryHearsOfATask brings the result of a background call to a planner that has not heard that the run has gone on without
+// it and waits for it: it goes on.
+func TestB16_OldMemoryHearsOfATask(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := sim.Options{Tools: []agent.Tool{sim.Refund(&sim.Effects{})}}
+		o.Agent = events.AgentDef{
+			ID: "support", Model: "scripted/sim", Tools: map[string]string{"issue_refund": "issue_refund"},
+			BackgroundTasks: &events.BackgroundTasks{Tools: events.BackgroundTools{All: true}},
+		}
+		w := sim.New(t, o)
+		s, err := planner.New(w.Conn(), w.PlannerConfig())
+		must(w, err)
+		ns, call := w.Conn().Namespace(), events.CallID{Run: "r1", Step: 1, Index: 1}
+		must(w, planner.HandleRequest(s, t.Context(), start(w, request())))
+		begun := w.Delivered(ns.Start("r1"))
+		w.Start(approval.Name)
+		w.Start(toolexecutor.Name)
+		if err := planner.HandleFact(s, t.Context(), begun); err != nil && !jetstream.IsLater(err) {
+			t.Fatal(err)
+		}
+		first := w.Delivered(ns.Step("r1", 1))
+		w.Await(ns.Step("r1", 2), soon)
+		w.AwaitAsk(call, soon)
+		w.Decide("alice", events.DecisionRequested{Decision: events.Approve, ToolCallID: call.String()})
+		w.Await(ns.Call(call, events.KindResult), soon)
+		old, err := events.NewState(begun.Event)
+		must(w, err)
+		must(w, old.Apply(first.Event))
+		planner.Remember(s, old, first.Event)
+		must(w, planner.HandleFact(s, t.Context(), w.Delivered(ns.Call(call, events.KindResult))))
+		if end := w.AwaitEnd("r1", 0); end.Outcome != events.RunCompleted {
+			t.Errorf("the run ended as %s", end.Outcome)
+		}
+	})
+}
+
 // TestB10_11SameStartTwice sends one request in two messages, as a client does that has heard no answer: one run, no refusal.
 func TestB10_11SameStartTwice(t *testing.T) {
 	t.Parallel()

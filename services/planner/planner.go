@@ -177,7 +177,7 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 	head, known := s.recall(d, step)
 	var err error
 	if !known {
-		head, err = s.conn.Last(ctx, s.ns.MainOf(d.Event.Place.Run))
+		head, err = s.headBehind(ctx, d.Event)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
@@ -207,6 +207,19 @@ func (s *Service) onResult(ctx context.Context, d jetstream.Delivery) error {
 		return nil
 	}
 	return s.settle(ctx, st, head, d)
+}
+
+// headBehind is the last main fact of a run, as a leader shows it that shows this result too: one that is behind would tell of
+// a run that has not come as far.
+func (s *Service) headBehind(ctx context.Context, result events.Event) (events.Event, error) {
+	shown, err := s.conn.Fact(ctx, result.Place)
+	if err != nil {
+		return events.Event{}, err
+	}
+	if shown.Seq < result.Seq {
+		return events.Event{}, fmt.Errorf("the leader does not show the result of %s yet", result.Place.CallID())
+	}
+	return s.conn.Last(ctx, s.ns.MainOf(result.Place.Run))
 }
 
 // settle goes on without awaited calls that the step has waited for long enough, and else tells readers when everything that

@@ -23,14 +23,18 @@ type memory struct {
 }
 
 // recall is the head of the run of a delivery, from memory, when the run was at this step. Only a first delivery is worth
-// a turn that may have been taken elsewhere.
+// a turn that may have been taken elsewhere. A run goes on without the results of its background calls, so of these an old
+// memory would tell that somebody else goes on.
 func (s *Service) recall(d jetstream.Delivery, step int) (events.Event, bool) {
 	m, ok := s.states.Get(d.Event.Place.Run)
-	return m.head, ok && d.Attempt == 1 && m.state.Step == step
+	return m.head, ok && d.Attempt == 1 && m.state.Step == step && m.state.Task(d.Event.Place.Call) == nil
 }
 
-// remember keeps a state at about the bytes that it keeps alive.
+// remember keeps a state at about the bytes that it keeps alive. A handler that is slower than the run takes nothing back.
 func (s *Service) remember(st *events.State, head events.Event) {
+	if m, ok := s.states.Get(st.RunID); ok && m.head.Seq > head.Seq {
+		return
+	}
 	s.states.Put(st.RunID, memory{st, head}, st.Size()+len(head.Payload))
 }
 
