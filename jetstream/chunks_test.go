@@ -88,10 +88,12 @@ func TestFollowStoredThenLive(t *testing.T) {
 	same(t, "from the cursor", numbers(20, 50), got)
 
 	caughtUp := make(chan struct{})
-	go func() {
+	var publishing sync.WaitGroup
+	defer publishing.Wait()
+	publishing.Go(func() {
 		<-caughtUp
 		publishChunks(t, c, "r1", 50, 100)
-	}()
+	})
 	n := 0
 	for ch, err := range c.Follow(t.Context(), "r1", 0, nil) {
 		if err != nil || ch.Index != n {

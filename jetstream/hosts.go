@@ -92,11 +92,13 @@ func (c *Conn) AnswerAsHost(ctx context.Context, subject, group string, answer f
 			}
 		})
 	})
-	if err != nil {
+	switch {
+	case err != nil && (ctx.Err() == nil || errors.Is(err, ErrPermission)):
 		return err
+	case err == nil:
+		<-ctx.Done()
+		stop()
 	}
-	<-ctx.Done()
-	stop()
 	wg.Wait()
 	return nil
 }

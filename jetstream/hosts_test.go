@@ -67,12 +67,15 @@ func TestHostsAnswerNoFacts(t *testing.T) {
 			return body
 		})
 	}()
-	until(t, "the host to listen", func() bool { return c.Subscriptions() > 0 })
 	nc, err := nats.Connect("", nats.InProcessServer(srv.InProcess()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
+	until(t, "the host to listen", func() bool {
+		_, err := nc.Request(subject, []byte("there?"), 5*time.Second)
+		return err == nil && <-asked == "there?"
+	})
 	for _, reply := range []string{"weir.default.put.run.r1.call.1-1.answer", "weir.default.in.decide.alice.r1.1-1"} {
 		if err := nc.PublishRequest(subject, reply, []byte("steered")); err != nil {
 			t.Fatal(err)
