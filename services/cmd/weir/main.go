@@ -16,6 +16,7 @@ var commands = []row{
 	{groupUse, newApprovalsCommand},
 	{groupUse, newGrantsCommand},
 	{groupUse, newThreadsCommand},
+	{groupUse, newAgentsCommand},
 	{groupUse, newToolCommand},
 	{groupUse, newAuditCommand},
 	{groupServe, newDevCommand},

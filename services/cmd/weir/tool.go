@@ -117,15 +117,19 @@ func (a *app) printTool(w io.Writer, t client.ToolInfo) {
 // effectOf is the effect of a tool; one that does not say is effectful.
 func effectOf(t client.ToolInfo) events.Effect { return cmp.Or(t.Effect, events.Effectful) }
 
-// approvalOf says when a tool asks for approval by itself.
+// approvalOf says when a tool, or an agent, asks for approval by itself.
 func approvalOf(r *events.Approval) string {
+	below := ""
+	if r != nil && r.Inherit {
+		below = ", for sub-agents too"
+	}
 	switch {
 	case r == nil:
 		return "as rules say"
 	case r.When != "":
-		return "when " + r.When
+		return "when " + r.When + below
 	case r.Always:
-		return "always"
+		return "always" + below
 	}
 	return "never"
 }
