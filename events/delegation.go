@@ -170,6 +170,12 @@ func ParentCall(run string) (CallID, bool) {
 	return call, err == nil
 }
 
+// RootOf is the run at the top of the path of a run.
+func RootOf(run string) string {
+	root, _, _ := strings.Cut(run, "=")
+	return root
+}
+
 // DelegationResult is the result of a call that delegates.
 type DelegationResult struct {
 	Text                string            `json:"text"`

@@ -64,12 +64,12 @@ func (l *history) foundAnswers() map[string]foundAnswer {
 	return found
 }
 
-// checkResumed demands that a run that ended as resumed names runs that its answers let go on, and no other.
+// checkResumed demands that a run that ended as resumed names runs that its answers let go on, by their roots, and no other.
 func (l *history) checkResumed(found map[string]foundAnswer, counted map[string]uint64) {
 	resumed := map[[2]string]uint64{}
 	for id, a := range found {
 		if call, err := events.ParseCallID(a.ToolCallID); err == nil && counted[id] > 0 {
-			resumed[[2]string{a.run, call.Run}] = counted[id]
+			resumed[[2]string{a.run, events.RootOf(call.Run)}] = counted[id]
 		}
 	}
 	for run, chain := range l.main {

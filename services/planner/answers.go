@@ -260,8 +260,8 @@ func resumedRuns(answered []events.AutoAnswer) []string {
 	var runs []string
 	for _, a := range answered {
 		call, err := events.ParseCallID(a.ToolCallID)
-		if err == nil && !slices.Contains(runs, call.Run) {
-			runs = append(runs, call.Run)
+		if root := events.RootOf(call.Run); err == nil && !slices.Contains(runs, root) {
+			runs = append(runs, root)
 		}
 	}
 	return runs

@@ -467,3 +467,40 @@ func TestB7_14_B6_15_Inherited(t *testing.T) {
 		})
 	}
 }
+
+// TestB11_5_B12_10_MessageResumesALeaf answers, by the next message of the root's thread, what a tool of a sub-agent waits for: the
+// leaf goes on where it was, its sub-agent after it, and then the root.
+func TestB11_5_B12_10_MessageResumesALeaf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		city := agent.NewTool("city", "Asks for a city", func(_ context.Context, call *agent.Call, _ any) (any, error) {
+			if !call.Resumed() {
+				return nil, call.Suspend("which city?")
+			}
+			return "resumed", nil
+		}, &agent.ToolOptions{ResumeSchema: json.RawMessage(`{"type":"string"}`)})
+		o, models := crew(t, []agent.Tool{city}, map[string][]agenttest.Step{
+			"boss": {
+				asks(prompted("clerk", "find a city")),
+				agenttest.Say(`{"answers":[{"toolCallId":"r1=1-1=1-1","resumeData":"Oslo"}]}`), agenttest.Say("all"),
+			},
+			"clerk": {asks(callTo("city", `{}`)), agenttest.Say("found")},
+		}, events.AgentDef{ID: "boss", Agents: map[string]string{"clerk": "clerk"}, AutoResumeSuspendedTools: true},
+			events.AgentDef{ID: "clerk", Tools: map[string]string{"city": "city"}})
+		w := New(t, o)
+		w.StartAll()
+		say := func(run, text string) {
+			w.RequestAs("bob", events.RunRequested{
+				AgentID: "boss", RunID: run, ThreadID: "t1", ResourceID: "bob", Messages: events.Prompt{events.TextMessage(events.RoleUser, text)},
+			})
+		}
+		say("r1", "find me a city")
+		w.AwaitAsk(events.CallID{Run: "r1=1-1", Step: 1, Index: 1}, moment)
+		time.Sleep(time.Second) // fake: the message is younger than the question
+		say("r2", "Oslo")
+		equal(t, "the root's end", w.AwaitEnd("r1", moment).Message.Text(), "all")
+		equal(t, "what goes on in place of the message's run", fmt.Sprint(w.AwaitEnd("r2", moment).Resumes), "[r1]")
+		equal(t, "turns of the clerk", len(models["clerk"].Requests()), 2)
+		w.Check(true)
+	})
+}
