@@ -151,7 +151,7 @@ var (
 // edge are people, in an account of their own.
 var edge = []allowed{
 	{
-		user: "bob", publish: below(ns, "in.start.bob.support", "in.cancel.bob.*", "in.thread.bob.*.*"),
+		user: "bob", publish: below(ns, "in.start.bob.support", "in.start.bob.boss", "in.cancel.bob.*", "in.thread.bob.*.*"),
 		subscribe: below(ns, "live.*", "note.bob.>"),
 	},
 	approver("alice"), approver("carol"),
@@ -267,11 +267,13 @@ func permissions() string {
 }
 
 // TestRestrictedUsers lets every service work with the rights of its user and no more, and people start and decide from
-// an account of their own: a run is approved, one declined, one cancelled, and one expires. Sweepers look at everything
-// meanwhile. Nothing that anybody tries may be refused for want of a right.
+// an account of their own: a run is approved, one declined, one cancelled, and one expires; two delegate, of which one is
+// cancelled. Sweepers look at everything meanwhile. Nothing that anybody tries may be refused for want of a right.
 func TestRestrictedUsers(t *testing.T) {
 	t.Parallel()
-	w, alice := inAccounts(t, 8*time.Second)
+	o, alice := accounts(t, 8*time.Second)
+	o.Agents = []events.AgentDef{{ID: "boss", Model: "scripted/sim", Agents: map[string]string{"support": "support"}}}
+	w := New(t, o)
 	copies := w.StartAll()
 	bob, decider := w.person(client.Config{Principal: "bob"}), w.person(client.Config{Principal: "alice", Key: &alice})
 
@@ -282,6 +284,12 @@ func TestRestrictedUsers(t *testing.T) {
 		runs[story] = run.ID
 		w.AwaitAsk(refundOf(run.ID), 30*time.Second)
 	}
+	for _, story := range []string{"delegate", "cancel below"} {
+		run, err := bob.Start(t.Context(), client.Request{Agent: "boss", Prompt: "let somebody refund order 42"})
+		w.must(err)
+		runs[story] = run.ID
+		w.AwaitAsk(refundOf(run.ID+"=1-1"), 30*time.Second)
+	}
 	_, err := decider.Approve(t.Context(), refundOf(runs["approve"]).String(), nil)
 	w.must(err)
 	_, err = decider.Decline(t.Context(), refundOf(runs["decline"]).String(), "no", nil)
@@ -290,12 +298,18 @@ func TestRestrictedUsers(t *testing.T) {
 	if e, ok := errors.AsType[*events.Error](err); !ok || e.Code != events.CodeAlreadyDecided {
 		t.Errorf("a late decision: %v", err)
 	}
+	_, err = decider.Approve(t.Context(), refundOf(runs["delegate"]+"=1-1").String(), nil)
+	w.must(err)
+	if outcome, err := bob.Cancel(t.Context(), runs["cancel below"], "not needed"); err != nil || outcome != events.RunCancelled {
+		t.Errorf("cancelled: %s, %v", outcome, err)
+	}
 	if outcome, err := bob.Cancel(t.Context(), runs["cancel"], "not needed"); err != nil || outcome != events.RunCancelled {
 		t.Errorf("cancelled: %s, %v", outcome, err)
 	}
 	for story, want := range map[string]events.RunOutcome{
 		"approve": events.RunCompleted, "decline": events.RunCompleted,
 		"cancel": events.RunCancelled, "expire": events.RunCompleted,
+		"delegate": events.RunCompleted, "cancel below": events.RunCancelled,
 	} {
 		if end := w.AwaitEnd(runs[story], time.Minute); end.Outcome != want {
 			t.Errorf("%s: run ended as %s (%v)", story, end.Outcome, end.Error)
