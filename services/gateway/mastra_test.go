@@ -313,7 +313,7 @@ func TestB19_8_IdempotencyKey(t *testing.T) {
 	if types(first) != types(again) || first[0].RunID != again[0].RunID || first[len(first)-1].Cursor != again[len(again)-1].Cursor {
 		t.Errorf("first = %s\nagain = %s", types(first), types(again))
 	}
-	s.post("/api/agents/clerk/stream", `{"messages":"look"}`, "Idempotency-Key", "k1").want(http.StatusConflict, `"code":"run_exists"`)
+	s.post("/api/agents/clerk/generate", `{"messages":"look"}`, "Idempotency-Key", "k1").want(http.StatusConflict, `"code":"run_exists"`)
 }
 
 // A client that hangs up does not stop its run, unless it has asked for that.
