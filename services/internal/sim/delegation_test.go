@@ -89,7 +89,7 @@ func TestB12_1_B12_3_B12_4_B12_7_B12_12_Story(t *testing.T) {
 		equal(t, "offered", models["boss"].Requests()[0].Tools[0].Description, "Pays orders")
 		last := models["boss"].Requests()[1].Messages
 		equal(t, "told", string(last[len(last)-1].Parts[0].Output.Value), `"Paid."`)
-		w.Check(true)
+		settled(w)
 	})
 }
 
@@ -121,6 +121,13 @@ func leaves(run string) []events.CallID {
 		}
 	}
 	return all
+}
+
+// settled lets the services clean up behind what has ended, and applies the log's invariants.
+func settled(w *World) {
+	w.T.Helper()
+	time.Sleep(moment) // fake
+	w.Check(true)
 }
 
 // unlisted demands that no run is listed as suspended.
@@ -174,9 +181,8 @@ func TestB12_10_ThreeLevels(t *testing.T) {
 		for _, call := range held {
 			equal(t, "effects of "+call.String(), w.Effects.Of(call.String()), 1)
 		}
-		time.Sleep(moment) // fake
+		settled(w)
 		unlisted(w)
-		w.Check(true)
 	})
 }
 
@@ -209,9 +215,8 @@ func TestB12_14_CancelCascade(t *testing.T) {
 				t.Errorf("result of %s: %+v, %v", call, d, err)
 			}
 		}
-		time.Sleep(moment) // fake
+		settled(w)
 		unlisted(w)
-		w.Check(true)
 	})
 }
 
@@ -240,7 +245,7 @@ func TestB12_14_TombstoneBeforeTheStart(t *testing.T) {
 			t.Errorf("the child has started after its end at %d: %v", first.Seq, err)
 		}
 		equal(t, "asked of the clerk", len(models["clerk"].Requests()), 0)
-		w.Check(true)
+		settled(w)
 	})
 }
 
@@ -262,7 +267,7 @@ func TestB12_13_FailedChild(t *testing.T) {
 		}
 		last := models["boss"].Requests()[1].Messages
 		equal(t, "told", string(last[len(last)-1].Parts[0].Output.Value), `"[Agent:boss] - Failed agent tool execution for clerk"`)
-		w.Check(true)
+		settled(w)
 	})
 }
 
@@ -288,7 +293,7 @@ func TestB12_16_Depth(t *testing.T) {
 		if text := string(said[len(said)-1].Parts[0].Output.Value); !strings.Contains(text, "3 runs are in one path") {
 			t.Errorf("told %s", text)
 		}
-		w.Check(true)
+		settled(w)
 	})
 }
 
@@ -346,7 +351,7 @@ func TestB12_2_B12_5_B12_6_WhatAChildSees(t *testing.T) {
 				equal(t, "resource", start.Request.ResourceID, "u1-clerk")
 				equal(t, "steps", start.Request.Limits.Steps, 3)
 				equal(t, "requester", start.Requester, "bob")
-				w.Check(true)
+				settled(w)
 			})
 		})
 	}
@@ -385,7 +390,7 @@ func TestB12_8_B12_9_TheOneBelow(t *testing.T) {
 		w.AwaitAsk(third, moment)
 		unnamed(w, run) // by the root alone
 		equal(t, "end", w.AwaitEnd(run, moment).Message.Text(), "all")
-		w.Check(true)
+		settled(w)
 	})
 }
 
@@ -425,7 +430,7 @@ func TestB12_9_B12_12_NeverTheWrongQuestion(t *testing.T) {
 		}
 		w.Decide("bob", events.DecisionRequested{Decision: events.Approve, ToolCallID: delegated.String(), Fingerprint: ask.Fingerprint})
 		equal(t, "end", w.AwaitEnd(run, moment).Message.Text(), "all")
-		w.Check(true)
+		settled(w)
 	})
 }
 
@@ -462,7 +467,7 @@ func TestB7_14_B6_15_Inherited(t *testing.T) {
 				if err != nil || (d.Outcome == events.OutcomeBlocked) != inherit {
 					t.Errorf("burn: %+v, %v", d, err)
 				}
-				w.Check(true)
+				settled(w)
 			})
 		})
 	}
@@ -501,6 +506,6 @@ func TestB11_5_B12_10_MessageResumesALeaf(t *testing.T) {
 		equal(t, "the root's end", w.AwaitEnd("r1", moment).Message.Text(), "all")
 		equal(t, "what goes on in place of the message's run", fmt.Sprint(w.AwaitEnd("r2", moment).Resumes), "[r1]")
 		equal(t, "turns of the clerk", len(models["clerk"].Requests()), 2)
-		w.Check(true)
+		settled(w)
 	})
 }
