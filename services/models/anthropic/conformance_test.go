@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/weirkeeper/weir/events"
@@ -26,24 +25,15 @@ func TestConformance(t *testing.T) {
 // serve is a server that speaks the Messages API.
 func serve(t *testing.T, asked *modeltest.Log, replies ...modeltest.Reply) agent.Model {
 	t.Helper()
-	var n atomic.Int64
-	return newClient(t, func(w http.ResponseWriter, r *http.Request) {
-		raw, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		if r.Header.Get("X-Api-Key") != testKey || r.Header.Get("Anthropic-Version") != "2023-06-01" || r.URL.Path != "/v1/messages" {
-			t.Errorf("%s with %v", r.URL, r.Header)
-		}
-		asked.Add(readRequest(t, raw))
-		reply := replies[min(int(n.Add(1)), len(replies))-1]
-		if reply.Status != 0 {
-			refuse(w, reply)
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		answer(w, r, reply)
-	}, anthropic.Config{APIKey: testKey})
+	server := modeltest.Server{Check: check, Read: readRequest, ContentType: "text/event-stream; charset=utf-8", Answer: answer, Refuse: refuse}
+	return newClient(t, server.Handler(t, asked, replies...), anthropic.Config{APIKey: testKey})
+}
+
+func check(t *testing.T, r *http.Request) {
+	t.Helper()
+	if r.Header.Get("X-Api-Key") != testKey || r.Header.Get("Anthropic-Version") != "2023-06-01" || r.URL.Path != "/v1/messages" {
+		t.Errorf("%s with %v", r.URL, r.Header)
+	}
 }
 
 // newClient is a client of a server in this process.

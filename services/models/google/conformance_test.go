@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/weirkeeper/weir/events"
@@ -26,24 +25,15 @@ func TestConformance(t *testing.T) {
 // serve is a server that speaks the Gemini API.
 func serve(t *testing.T, asked *modeltest.Log, replies ...modeltest.Reply) agent.Model {
 	t.Helper()
-	var n atomic.Int64
-	return newClient(t, func(w http.ResponseWriter, r *http.Request) {
-		raw, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		if r.Header.Get("X-Goog-Api-Key") != testKey || r.URL.Path != "/v1beta/models/test-1:streamGenerateContent" || r.URL.RawQuery != "alt=sse" {
-			t.Errorf("%s with %v", r.URL, r.Header)
-		}
-		asked.Add(readRequest(t, raw))
-		reply := replies[min(int(n.Add(1)), len(replies))-1]
-		if reply.Status != 0 {
-			refuse(w, reply)
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		answer(w, r, reply)
-	}, google.Config{APIKey: testKey})
+	server := modeltest.Server{Check: check, Read: readRequest, ContentType: "text/event-stream", Answer: answer, Refuse: refuse}
+	return newClient(t, server.Handler(t, asked, replies...), google.Config{APIKey: testKey})
+}
+
+func check(t *testing.T, r *http.Request) {
+	t.Helper()
+	if r.Header.Get("X-Goog-Api-Key") != testKey || r.URL.Path != "/v1beta/models/test-1:streamGenerateContent" || r.URL.RawQuery != "alt=sse" {
+		t.Errorf("%s with %v", r.URL, r.Header)
+	}
 }
 
 // newClient is a client of a server in this process.

@@ -49,7 +49,7 @@ func TestGoogleAimock(t *testing.T) {
 	if got.Reasoning != "A greeting. Answer in kind." || got.Usage.InputTokens != 12 || got.Usage.OutputTokens != 8 {
 		t.Errorf("text: got %+v", got)
 	}
-	t.Run("parallel calls", func(t *testing.T) { testCalls(t, mock, c) })
+	t.Run("parallel calls", func(t *testing.T) { mock.Calls(t, c, askedFor("Compare the weather.")) })
 	if got := ask(askedFor("Cut")); !failure(got).Retryable || got.Text == "" {
 		t.Errorf("a connection that is lost: got %+v", got)
 	}
@@ -61,40 +61,5 @@ func TestGoogleAimock(t *testing.T) {
 	}
 	if got := ask(askedFor("Long")); got.Err != nil || got.Reason != agent.FinishLength {
 		t.Errorf("the limit: got %+v", got)
-	}
-}
-
-func testCalls(t *testing.T, mock modeltest.Mock, c *google.Client) {
-	t.Helper()
-	req := askedFor("Compare the weather.")
-	turn := modeltest.Said(t, c.Stream(t.Context(), req))
-	results := events.Message{Role: events.RoleTool}
-	for _, p := range turn.Parts {
-		if p.Type == events.PartToolCall {
-			results.Parts = append(results.Parts, events.Part{
-				Type: events.PartToolResult, ToolCallID: p.ToolCallID, ToolName: p.ToolName,
-				Output: &events.ModelOutput{Type: events.OutputJSON, Value: json.RawMessage(`{"t":20}`)},
-			})
-		}
-	}
-	if len(results.Parts) != 3 || turn.Text() != "Let me look at both." {
-		t.Fatalf("said %+v", turn)
-	}
-	req.Messages = append(req.Messages, turn, results)
-	got := modeltest.Collect(t, c.Stream(t.Context(), req))
-	if got.Err != nil || got.Text != "Rome is warmer." || len(got.Warnings) > 0 {
-		t.Errorf("got %+v", got)
-	}
-	if got.Usage != (events.Usage{InputTokens: 77, OutputTokens: 5, TotalTokens: 82}) {
-		t.Errorf("usage %+v", got.Usage)
-	}
-	last := mock.LastMessages(t)
-	if err := modeltest.Pairing(last); err != nil || len(last) != 5 {
-		t.Fatalf("the request has %d messages, pairing: %v", len(last), err)
-	}
-	for i, want := range []string{`{"city":"Rome"}`, `{"city":"Oslo, <Norway> & \"fjords\""}`, `{}`} {
-		if got := last[1].Calls[i].Args; got != want {
-			t.Errorf("arguments %d = %s, want %s", i, got, want)
-		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
 )
 
 // clients is the folder that holds the programs of others.
@@ -97,4 +98,39 @@ func (m Mock) LastMessages(t *testing.T) []Message {
 		out = append(out, one)
 	}
 	return out
+}
+
+// Calls asks a model for a turn of three calls and gives it their results: what was sent is paired, with the arguments as they came.
+func (m Mock) Calls(t *testing.T, model agent.Model, req agent.ModelRequest) {
+	t.Helper()
+	turn := Said(t, model.Stream(t.Context(), req))
+	results := events.Message{Role: events.RoleTool}
+	for _, p := range turn.Parts {
+		if p.Type == events.PartToolCall {
+			results.Parts = append(results.Parts, events.Part{
+				Type: events.PartToolResult, ToolCallID: p.ToolCallID, ToolName: p.ToolName,
+				Output: &events.ModelOutput{Type: events.OutputJSON, Value: json.RawMessage(`{"t":20}`)},
+			})
+		}
+	}
+	if len(results.Parts) != 3 || turn.Text() != "Let me look at both." {
+		t.Fatalf("said %+v", turn)
+	}
+	req.Messages = append(req.Messages, turn, results)
+	got := Collect(t, model.Stream(t.Context(), req))
+	if got.Err != nil || got.Text != "Rome is warmer." || len(got.Warnings) > 0 {
+		t.Errorf("got %+v", got)
+	}
+	if got.Usage != (events.Usage{InputTokens: 77, OutputTokens: 5, TotalTokens: 82}) {
+		t.Errorf("usage %+v", got.Usage)
+	}
+	last := m.LastMessages(t)
+	if err := Pairing(last); err != nil || len(last) != 5 {
+		t.Fatalf("the request has %d messages, pairing: %v", len(last), err)
+	}
+	for i, want := range []string{`{"city":"Rome"}`, `{"city":"Oslo, <Norway> & \"fjords\""}`, `{}`} {
+		if got := last[1].Calls[i].Args; got != want {
+			t.Errorf("arguments %d = %s, want %s", i, got, want)
+		}
+	}
 }

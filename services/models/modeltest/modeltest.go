@@ -11,7 +11,10 @@ package modeltest
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,6 +112,39 @@ func (l *Log) All() []Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]Request(nil), l.requests...)
+}
+
+// Server is how a provider of a test speaks its protocol.
+type Server struct {
+	// Check fails the test when a request comes to the wrong place, or without what it needs.
+	Check func(t *testing.T, r *http.Request)
+	// Read reads the body of a request.
+	Read func(t *testing.T, body []byte) Request
+	// ContentType is that of what Answer streams.
+	ContentType string
+	Answer      func(w io.Writer, r *http.Request, reply Reply)
+	Refuse      func(w http.ResponseWriter, reply Reply)
+}
+
+// Handler answers each request with the next of the replies, the last again and again, and notes what was asked.
+func (s Server) Handler(t *testing.T, asked *Log, replies ...Reply) http.HandlerFunc {
+	t.Helper()
+	var n atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		s.Check(t, r)
+		asked.Add(s.Read(t, raw))
+		reply := replies[min(int(n.Add(1)), len(replies))-1]
+		if reply.Status != 0 {
+			s.Refuse(w, reply)
+			return
+		}
+		w.Header().Set("Content-Type", s.ContentType)
+		s.Answer(w, r, reply)
+	}
 }
 
 // Exercise runs the whole suite.
