@@ -186,8 +186,16 @@ type OutcomeDelayed struct {
 
 func (d OutcomeDelayed) ref() string { return d.DataRef }
 
-// Genuine reports whether the fingerprint of a release is that of what it releases.
-func (d CallReleased) Genuine() error {
+// Genuine reports whether a release names the namespace and the place where it stands, and its fingerprint is that of what it
+// releases. Whether a gate has signed it is another question.
+func (d CallReleased) Genuine(ns Namespace, at Place) error {
+	call := at.CallID()
+	switch {
+	case d.Namespace != ns || d.RunID != call.Run || d.ToolCallID != call.String():
+		return errors.New("the release names another call than its subject")
+	case d.At(call) != at:
+		return errors.New("the release names another pool or tool than its subject")
+	}
 	fp := Frozen{
 		Namespace: d.Namespace, RunID: d.RunID, ToolCallID: d.ToolCallID, Round: d.Round, ToolID: d.ToolID,
 		ToolVersion: d.ToolVersion, InputSchemaDigest: d.InputSchemaDigest, Args: []byte(d.Args),

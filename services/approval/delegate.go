@@ -29,13 +29,11 @@ func (s *Service) addAgents(ctx context.Context, r *run) error {
 		if err := json.Unmarshal(raw, &sub); err != nil {
 			return fmt.Errorf("definition of agent %s: %w", key, err)
 		}
-		m := events.AgentTool(key, sub, digest)
-		if raw, err = events.Marshal(m); err != nil {
+		t, err := s.derived(ctx, events.AgentTool(key, sub, digest))
+		if err != nil {
 			return fmt.Errorf("tool of agent %s: %w", key, err)
 		}
-		if r.tools[events.AgentPrefix+key], err = s.compile(ctx, m, events.Digest(raw)); err != nil {
-			return fmt.Errorf("tool of agent %s: %w", key, err)
-		}
+		r.tools[events.AgentPrefix+key] = t
 	}
 	return nil
 }
@@ -60,9 +58,8 @@ func inheritedHooks(above *events.Inherited, own events.Hooks) events.Hooks {
 	}
 	for depth, hooks := range above.Hooks {
 		for name, h := range hooks {
-			h.Service = cmp.Or(h.Service, name)
-			if h.When != "" {
-				h.Service = ""
+			if h.When == "" {
+				h.Service = cmp.Or(h.Service, name)
 			}
 			all[fmt.Sprintf("%s@%d", name, depth+1)] = h
 		}
@@ -317,7 +314,7 @@ func argsIn(st *events.State) map[string]json.RawMessage {
 // sweepDelegated looks after calls that were delegated: one whose run has not begun by the deadline ends, after that run was
 // ended in advance.
 func (s *Service) sweepDelegated(ctx context.Context) error {
-	b, err := s.conn.Backlog(ctx, events.StreamRuns, plannerConsumer)
+	b, err := s.conn.Backlog(ctx, events.StreamRuns, jetstream.ConsumerPlanner)
 	if err != nil || b.Outstanding == 0 {
 		return err
 	}
@@ -325,9 +322,6 @@ func (s *Service) sweepDelegated(ctx context.Context) error {
 		return s.neverBegan(ctx, fact, b.Now)
 	})
 }
-
-// plannerConsumer is the durable of the planners.
-const plannerConsumer = "planner"
 
 func (s *Service) neverBegan(ctx context.Context, release events.Event, now time.Time) error {
 	d, err := events.Data[events.CallReleased](release)

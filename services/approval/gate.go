@@ -177,7 +177,7 @@ func (q question) judgement(ctx context.Context, f frozen) rule.Judgement {
 	return q.rules.Judge(ctx, q.judge, judge.Call{
 		Tool: f.tool.Manifest, ToolName: q.planned.ToolName, Args: f.args, Context: st.RequestContext, AgentID: st.AgentID,
 		Run:                 judge.Run{ID: st.RunID, Thread: st.ThreadID, Resource: st.ResourceID, Requester: st.Requester},
-		RequireToolApproval: q.run.requireToolApproval(), Inherited: q.run.inherited(), Hooks: q.run.hooks.Rules(),
+		RequireToolApproval: st.Options.ToolApproval(q.run.agent), Inherited: q.run.inherited(), Hooks: q.run.hooks.Rules(),
 	})
 }
 

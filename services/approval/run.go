@@ -114,14 +114,11 @@ func (s *Service) pinned(ctx context.Context, st *events.State) (*run, error) {
 		if t := r.tools[key]; t != nil {
 			own = &t.Manifest
 		}
-		m := c.Manifest(key, own)
-		raw, err := events.Marshal(m)
+		t, err := s.derived(ctx, c.Manifest(key, own))
 		if err != nil {
 			return nil, fmt.Errorf("client tool %s: %w", key, err)
 		}
-		if r.tools[key], err = s.compile(ctx, m, events.Digest(raw)); err != nil {
-			return nil, fmt.Errorf("client tool %s: %w", key, err)
-		}
+		r.tools[key] = t
 	}
 	if err := s.addSearch(ctx, r); err != nil {
 		return nil, err
@@ -176,6 +173,15 @@ func (s *Service) tool(ctx context.Context, digest string) (*tool, error) {
 	return t, nil
 }
 
+// derived compiles a definition that stands in no registry, because it follows from what the run is pinned to.
+func (s *Service) derived(ctx context.Context, m events.Manifest) (*tool, error) {
+	raw, err := events.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return s.compile(ctx, m, events.Digest(raw))
+}
+
 // compile makes a definition ready to be used.
 func (s *Service) compile(ctx context.Context, m events.Manifest, digest string) (*tool, error) {
 	t := &tool{Manifest: m, digest: digest}
@@ -214,12 +220,4 @@ func (r *run) usable(ctx context.Context, loaded []string) []string {
 	}
 	slices.Sort(keys)
 	return keys
-}
-
-// requireToolApproval is what the run asks for: the request's word, else the agent's.
-func (r *run) requireToolApproval() *events.Approval {
-	if a := r.start.Options.RequireToolApproval; a != nil {
-		return a
-	}
-	return r.agent.RequireToolApproval
 }

@@ -53,11 +53,7 @@ func (s *Service) genuine(e events.Event, rel events.CallReleased) error {
 	if err := s.cfg.GateKeys.VerifyFact(e); err != nil {
 		return err
 	}
-	call := e.Place.CallID()
-	if rel.Namespace != s.ns || rel.RunID != call.Run || rel.ToolCallID != call.String() || rel.At(call) != e.Place {
-		return errors.New("the release names another call, pool or agent than its subject")
-	}
-	return rel.Genuine()
+	return rel.Genuine(s.ns, e.Place)
 }
 
 // startChild appends the first fact of a child, or finds that it has one.
@@ -80,10 +76,13 @@ func (s *Service) startChild(ctx context.Context, release events.Event, rel even
 	}
 	data := s.childOf(rel, parent, def, sub, in)
 	data.Definitions, data.RequestID = pins, release.ID
-	stored, err := s.appendStart(ctx, release, data)
+	stored, ours, err := s.addFirst(ctx, s.ns.Start(data.RunID), release, data)
 	if errors.Is(err, jetstream.ErrTooLarge) { // what was said before is too much; what it is to do may not be
 		data.Request.Messages = events.Prompt{events.TextMessage(events.RoleUser, in.Prompt)}
-		stored, err = s.appendStart(ctx, release, data)
+		stored, ours, err = s.addFirst(ctx, s.ns.Start(data.RunID), release, data)
+	}
+	if ours {
+		s.remember(events.StateOf(data, stored), stored)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrTooLarge):
@@ -103,21 +102,17 @@ func (s *Service) startChild(ctx context.Context, release events.Event, rel even
 	return nil
 }
 
-// appendStart stores the start of a child, or returns the last fact of its chain when it has one.
-func (s *Service) appendStart(ctx context.Context, release events.Event, data events.RunStarted) (events.Event, error) {
-	place := s.ns.Start(data.RunID)
-	e, err := s.origin.Fact(place, data, release)
+// addFirst stores the first fact of a child, or returns the last one of its chain when it has any.
+func (s *Service) addFirst(ctx context.Context, p events.Place, release events.Event, data any) (events.Event, bool, error) {
+	e, err := s.origin.Fact(p, data, release)
 	if err != nil {
-		return events.Event{}, jetstream.Final(err)
+		return events.Event{}, false, jetstream.Final(err)
 	}
-	a, err := s.conn.Append(ctx, events.First(place), e)
-	switch {
-	case err != nil:
-		return events.Event{}, fmt.Errorf("append start of %s: %w", data.RunID, err)
-	case a.Outcome == jetstream.Stored:
-		s.remember(events.StateOf(data, a.Last), a.Last)
+	a, err := s.conn.Append(ctx, events.First(p), e)
+	if err != nil {
+		return events.Event{}, false, fmt.Errorf("append %s of %s: %w", p.Kind, p.Run, err)
 	}
-	return a.Last, nil
+	return a.Last, a.Outcome == jetstream.Stored, nil
 }
 
 // neverStarts ends a child that cannot begin.
@@ -130,26 +125,14 @@ func (s *Service) neverStarts(ctx context.Context, release events.Event, rel eve
 		return cause
 	}
 	child := &events.State{RunID: rel.ToolCallID, AgentID: rel.SubAgent()}
-	end := failedEnd(child, events.Errorf(code, "%v", cause))
-	place := s.ns.End(rel.ToolCallID)
-	e, err := s.origin.Fact(place, *end, release)
-	if err != nil {
-		return jetstream.Final(err)
-	}
-	if _, err := s.conn.Append(ctx, events.First(place), e); err != nil {
-		return fmt.Errorf("append end of %s: %w", rel.ToolCallID, err)
-	}
-	return nil
+	_, _, err := s.addFirst(ctx, s.ns.End(rel.ToolCallID), release, *failedEnd(child, events.Errorf(code, "%v", cause)))
+	return err
 }
 
 // childOf is the start of a child: what it is to do, what it may see of its supervisor, and what is left of the supervisor's
 // limits. Of the supervisor's instructions it sees nothing, unless the supervisor's definition says so.
 func (s *Service) childOf(rel events.CallReleased, parent *events.State, def *definition, sub events.AgentDef, in events.DelegationInput) events.RunStarted {
-	own := def.agent.Instructions
-	if parent.Options.Instructions != nil {
-		own = *parent.Options.Instructions
-	}
-	said := def.agent.Delegation.Select(parent.Messages, own)
+	said := def.agent.Delegation.Select(parent.Messages, parent.Options.Told(def.agent))
 	req := events.RunRequested{
 		AgentID: sub.ID, RunID: rel.ToolCallID, RequestContext: parent.RequestContext, Limits: remainder(parent, def, in),
 		Messages: append(said, events.TextMessage(events.RoleUser, in.Prompt)),
@@ -162,16 +145,8 @@ func (s *Service) childOf(rel events.CallReleased, parent *events.State, def *de
 	path := append(append([]events.PathEntry{}, parent.Path...), events.PathEntry{AgentID: sub.ID, RunID: rel.ToolCallID})
 	return events.RunStarted{
 		RunID: rel.ToolCallID, RootRunID: parent.RootRunID, Path: path, AgentID: sub.ID, Requester: parent.Requester,
-		Request: req, Inherited: parent.Inherited.Below(approvalOf(parent, def), parent.Options.Hooks.Over(def.agent.Hooks)),
+		Request: req, Inherited: parent.Inherited.Below(parent.Options.ToolApproval(def.agent), parent.Options.Hooks.Over(def.agent.Hooks)),
 	}
-}
-
-// approvalOf is what a run asks for: the request's word, else the agent's.
-func approvalOf(st *events.State, def *definition) *events.Approval {
-	if a := st.Options.RequireToolApproval; a != nil {
-		return a
-	}
-	return def.agent.RequireToolApproval
 }
 
 // below are the thread and the resource of a child, both below those of its supervisor. Whose data a child sees is not for a

@@ -25,14 +25,11 @@ func promptOf(ctx context.Context, st *events.State, def *definition, model stri
 		return prompt{}, events.Errorf(events.CodeTranscriptBroken, "%v", err)
 	}
 	p := prompt{keys: map[string]string{}, def: def, request: agent.ModelRequest{
-		Model: model, Instructions: def.agent.Instructions,
+		Model: model, Instructions: st.Options.Told(def.agent),
 		ToolChoice: cmp.Or(st.Options.ToolChoice, def.agent.ToolChoice, "auto"),
 		Settings:   def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions,
 		IdempotencyKey: fmt.Sprintf("%s-%d", st.RunID, st.Step+1),
 	}}
-	if st.Options.Instructions != nil {
-		p.request.Instructions = *st.Options.Instructions
-	}
 	names, broken := p.addTools(ctx, st, def)
 	p.request.Messages = fit(messages, names)
 	if key, ok := strings.CutPrefix(p.request.ToolChoice, "tool:"); ok {

@@ -62,17 +62,11 @@ func settled(last, release events.Event) bool {
 // check compares a release whose signature holds with what this process is about to run. Any difference means that
 // nothing runs.
 func (s *Service) check(e events.Event, h host, rel events.CallReleased) error {
-	call := e.Place.CallID()
-	switch {
-	case rel.Namespace != s.ns || rel.RunID != call.Run || rel.ToolCallID != call.String():
-		return errors.New("the release names another call than its subject")
-	case rel.At(call) != e.Place:
-		return errors.New("the release names another pool or tool than its subject")
-	case rel.Pool != s.cfg.Pool:
-		return errors.New("the release is for another pool")
-	}
-	if err := rel.Genuine(); err != nil {
+	if err := rel.Genuine(s.ns, e.Place); err != nil {
 		return err
+	}
+	if rel.Pool != s.cfg.Pool {
+		return errors.New("the release is for another pool")
 	}
 	if err := h.input.ValidateRaw(json.RawMessage(rel.Args)); err != nil {
 		return fmt.Errorf("the arguments do not fit the schema: %w", err)

@@ -50,10 +50,10 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			data.Tools = nil // as it is read back
 		}
 		f.Agents = append(f.Agents, data)
-		a.referTools(f, data.Tools)
-		a.referAgents(f, data.Agents)
+		a.referAll(f, "tools", events.RegistryTool, data.Tools)
+		a.referAll(f, "agents", events.RegistryAgent, data.Agents)
 		if data.ToolSearch != nil {
-			found.referTools(f, data.ToolSearch.Tools)
+			found.referAll(f, "tools", events.RegistryTool, data.ToolSearch.Tools)
 		}
 	}
 }
@@ -69,17 +69,10 @@ func (o object) concurrency() int {
 	return c.count("limit")
 }
 
-// referTools notes which tools must be registered.
-func (o object) referTools(f *File, tools map[string]string) {
-	for _, key := range slices.Sorted(maps.Keys(tools)) {
-		f.refer(o.r, o.toolEntry(key), reference{kind: events.RegistryTool, path: join(o.sub("tools"), key), name: tools[key]})
-	}
-}
-
-// referAgents notes which agents must be defined.
-func (o object) referAgents(f *File, agents map[string]string) {
-	for _, key := range slices.Sorted(maps.Keys(agents)) {
-		f.refer(o.r, o.entry("agents", key), reference{kind: events.RegistryAgent, path: join(o.sub("agents"), key), name: agents[key]})
+// referAll notes which tools or agents must be registered.
+func (o object) referAll(f *File, field, kind string, ids map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(ids)) {
+		f.refer(o.r, o.entry(field, key), reference{kind: kind, path: join(o.sub(field), key), name: ids[key]})
 	}
 }
 
@@ -167,9 +160,6 @@ func article(noun string) string {
 	}
 	return "a"
 }
-
-// toolEntry is where a tool is named, in a list or a mapping.
-func (o object) toolEntry(key string) *yaml.Node { return o.entry("tools", key) }
 
 // entry is where something is named, in a list or a mapping.
 func (o object) entry(field, key string) *yaml.Node {
