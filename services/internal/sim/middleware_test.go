@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -144,7 +145,9 @@ func TestB6_11_B6_12_AfterSeesTheEndAndChangesNothing(t *testing.T) {
 		b.StartAll()
 		run := b.Request("go")
 		b.AwaitAsk(b.call(run, 3, 1), moment)
-		equal(t, "before it goes on", d.all(), []string{`works {"n":1} {"n":1}`, `fails {} full: no room`})
+		before := d.all() // the result of a call is stored before its middleware hears of it: the next step may be faster
+		slices.Sort(before)
+		equal(t, "before it goes on", before, []string{`fails {} full: no room`, `works {"n":1} {"n":1}`})
 		b.send("alice", events.ResumeD, b.call(run, 3, 1), withData(`7`))
 		b.completed(run)
 		b.pause(20 * time.Second)
