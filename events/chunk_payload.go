@@ -127,6 +127,8 @@ type FinishMetadata struct {
 	Resumes []string `json:"resumes,omitempty"`
 	// Background are the toolCallIds of background calls that go on after the run.
 	Background []string `json:"background,omitempty"`
+	// UsedFallback says that the value which the run was asked for is the fallback value.
+	UsedFallback bool `json:"usedFallbackValue,omitempty"`
 }
 
 // ErrorPayload says why a run failed (error).
@@ -375,6 +377,11 @@ func StepFinishChunk(st *State, messageID, reason string, continued bool, shown 
 	return c
 }
 
+// ObjectChunk shows a value that a run was asked for: so far, or the one that counts.
+func ObjectChunk(run string, t ChunkType, value json.RawMessage) Chunk {
+	return Chunk{Type: t, RunID: run, From: chunkFromAgent, Payload: value}
+}
+
 // EndChunks show the end of a run: step-finish and finish, error before them when it failed, or abort. The last one has
 // the id of the fact; the others have ids derived from it.
 func EndChunks(e RunEnded, id string) []Chunk {
@@ -386,7 +393,7 @@ func EndChunks(e RunEnded, id string) []Chunk {
 	p := FinishPayload{
 		MessageID: e.MessageID, StepResult: StepResult{Reason: e.FinishReason, Limit: e.Limit},
 		Output:   FinishOutput{ToolCalls: []ToolCallPayload{}, Usage: e.Usage},
-		Metadata: FinishMetadata{Attempt: e.Attempt, Step: e.Step, Resumes: e.Resumes},
+		Metadata: FinishMetadata{Attempt: e.Attempt, Step: e.Step, Resumes: e.Resumes, UsedFallback: e.UsedFallback},
 	}
 	for _, t := range e.Background {
 		if call, err := CallOf(e.RunID, t.C); err == nil {
@@ -400,6 +407,11 @@ func EndChunks(e RunEnded, id string) []Chunk {
 	if e.Error != nil {
 		c := NewChunk(e.RunID, ChunkError, ErrorPayload{RunErrorBrief{Name: "Error", Message: e.Error.Message, Code: e.Error.Code}})
 		c.ID = id + "-error"
+		out = append(out, c)
+	}
+	if len(e.Object) > 0 {
+		c := ObjectChunk(e.RunID, ChunkObjectResult, e.Object)
+		c.ID = id + "-object"
 		out = append(out, c)
 	}
 	if e.MessageID != "" {

@@ -47,6 +47,7 @@ const (
 	CodeEmptyResponse     Code = "empty_response"
 	CodeTranscriptBroken  Code = "transcript_broken"
 	CodeWebSearch         Code = "web_search_unsupported_provider"
+	CodeStructuredOutput  Code = "structured_output_invalid"
 	CodeAskExpired        Code = "ask_expired"
 	CodeDeadlineExceeded  Code = "deadline_exceeded"
 	CodeDefinitionMissing Code = "definition_missing"

@@ -133,6 +133,9 @@ type AgentDef struct {
 
 	// Delegation says how it delegates to its sub-agents.
 	Delegation *Delegation `json:"delegation,omitempty"`
+
+	// StructuredOutput asks its runs for a JSON value that fits a schema; nil: for text.
+	StructuredOutput *StructuredOutput `json:"structuredOutput,omitempty"`
 }
 
 // RuleAction is what a rule does with a call that it matches.

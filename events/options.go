@@ -12,6 +12,8 @@ type Options struct {
 	ActiveTools         *[]string       `json:"activeTools,omitempty"`
 	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
 	Limits              *Limits         `json:"limits,omitempty"`
+	ModelSettings       json.RawMessage `json:"modelSettings,omitempty"`
+	ProviderOptions     json.RawMessage `json:"providerOptions,omitempty"`
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
 	Hooks               Hooks           `json:"hooks,omitempty"`
 
@@ -22,6 +24,55 @@ type Options struct {
 	ToolCallConcurrency Concurrency `json:"toolCallConcurrency,omitempty"`
 
 	Transform *TransformPolicy `json:"transform,omitempty"`
+
+	StructuredOutput *StructuredOutput `json:"structuredOutput,omitempty"`
+}
+
+// Structured is what value the run ends with: the request's word, else that of the agent; nil when neither asks for one.
+func (o Options) Structured(agent AgentDef) *StructuredOutput {
+	if o.StructuredOutput != nil {
+		return o.StructuredOutput
+	}
+	return agent.StructuredOutput
+}
+
+// Settings are the model settings of the run: the request's over the agent's, by name.
+func (o Options) Settings(agent AgentDef) (json.RawMessage, error) {
+	return mergeObjects(agent.ModelSettings, o.ModelSettings, 1)
+}
+
+// Providers are the provider options of the run: the request's over the agent's, by provider and name.
+func (o Options) Providers(agent AgentDef) (json.RawMessage, error) {
+	return mergeObjects(agent.ProviderOptions, o.ProviderOptions, 2)
+}
+
+// mergeObjects are the members of two objects; of those that are in both the second's, or both merged down to the depth.
+func mergeObjects(base, over json.RawMessage, depth int) (json.RawMessage, error) {
+	if len(base) == 0 || len(over) == 0 {
+		return firstRaw(over, base), nil
+	}
+	var a, b map[string]json.RawMessage
+	if depth == 0 || json.Unmarshal(base, &a) != nil || json.Unmarshal(over, &b) != nil {
+		return over, nil
+	}
+	for name, value := range b {
+		merged, err := mergeObjects(a[name], value, depth-1)
+		if err != nil {
+			return nil, err
+		}
+		if a == nil {
+			a = map[string]json.RawMessage{}
+		}
+		a[name] = merged
+	}
+	return Marshal(a)
+}
+
+func firstRaw(a, b json.RawMessage) json.RawMessage {
+	if len(a) > 0 {
+		return a
+	}
+	return b
 }
 
 // TransformPolicy says what may be shown of the calls of the run: the request's word, else that of the agent; nil when

@@ -23,6 +23,8 @@ type RunRequested struct {
 	ActiveTools         *[]string       `json:"activeTools,omitempty"`    // null: all
 	RequireToolApproval *Approval       `json:"requireToolApproval,omitempty"`
 	Limits              *Limits         `json:"limits,omitempty"`
+	ModelSettings       json.RawMessage `json:"modelSettings,omitempty"`   // an object; over the agent's, by name
+	ProviderOptions     json.RawMessage `json:"providerOptions,omitempty"` // an object by provider; over the agent's, by name
 	Metadata            json.RawMessage `json:"metadata,omitempty"`
 	Hooks               Hooks           `json:"hooks,omitempty"` // over the agent's, by name
 
@@ -41,6 +43,9 @@ type RunRequested struct {
 	// AutoResumeSuspendedTools lets the message answer what suspended tools of the thread wait for, and lets later messages
 	// answer tools of this run; null: as the agent says.
 	AutoResumeSuspendedTools *bool `json:"autoResumeSuspendedTools,omitempty"`
+
+	// StructuredOutput asks for a JSON value that fits a schema, in place of what the agent asks for.
+	StructuredOutput *StructuredOutput `json:"structuredOutput,omitempty"`
 }
 
 // Same reports whether two requests say the same, in whatever form they were written. A run id is used once, and only the
@@ -177,6 +182,8 @@ type RunEnded struct {
 
 	// Resumes are the runs that go on in place of this one: its message was what their suspended tools waited for.
 	Resumes []string `json:"resumes,omitempty"`
+
+	ObjectOutput
 
 	// Background are background calls that went on when the run completed.
 	Background []OpenTask `json:"background,omitempty"`

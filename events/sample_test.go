@@ -41,7 +41,12 @@ func sampleRequest() RunRequested {
 		Instructions: new("Be brief."), Model: "openai/gpt-5", ToolChoice: "auto",
 		ActiveTools: &[]string{"lookup_order", "issue_refund"}, RequireToolApproval: &Approval{When: "args.amount > 100.0"},
 		Limits: &Limits{Steps: 5, Tokens: 50000, Time: Duration(time.Hour)}, Metadata: json.RawMessage(`{"source":"web"}`),
-		AutoResumeSuspendedTools: new(true),
+		AutoResumeSuspendedTools: new(true), ModelSettings: json.RawMessage(`{"temperature":0}`),
+		ProviderOptions: json.RawMessage(`{"openai":{"store":false}}`),
+		StructuredOutput: &StructuredOutput{
+			Schema:        json.RawMessage(`{"type":"object","properties":{"refunded":{"type":"boolean"}},"required":["refunded"]}`),
+			ErrorStrategy: ErrorFallback, FallbackValue: json.RawMessage(`{"refunded":false}`),
+		},
 	}
 }
 
@@ -155,8 +160,9 @@ var samples = map[string]any{
 	"run.ended.v1.json": RunEnded{
 		RunID: "r7Kq2", AgentID: "support", ThreadID: "thread-9", ResourceID: "user-456",
 		Outcome: RunCompleted, FinishReason: "stop", Attempt: 1, Step: 2, MessageID: "m2",
-		Message: new(TextMessage(RoleAssistant, "Refunded.")),
-		Usage:   Usage{InputTokens: 2300, OutputTokens: 61, TotalTokens: 2361},
+		Message:      new(TextMessage(RoleAssistant, "Refunded.")),
+		Usage:        Usage{InputTokens: 2300, OutputTokens: 61, TotalTokens: 2361},
+		ObjectOutput: ObjectOutput{Object: json.RawMessage(`{"refunded":true}`)},
 	},
 	"call.held.v1.json": sampleHeld(),
 	"call.answered.v1.json": CallAnswered{

@@ -39,6 +39,7 @@ type State struct {
 	// Waiting says that the model has said its last words while background calls were held: the run goes on with the result
 	// of one, or ends once none is held.
 	Waiting bool `json:"waiting,omitempty"`
+	ObjectOutput
 	// Loaded are the tools that calls of settled steps have loaded, where the agent has tool search.
 	Loaded []LoadedTool `json:"loaded,omitempty"`
 
@@ -177,7 +178,8 @@ func StateOf(d RunStarted, e Event) *State {
 			ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits,
 			Metadata: r.Metadata, Hooks: r.Hooks, AutoResumeSuspendedTools: r.AutoResumeSuspendedTools,
 			ClientTools: r.ClientTools, ToolCallConcurrency: r.ToolCallConcurrency,
-			Transform: r.Transform,
+			Transform: r.Transform, StructuredOutput: r.StructuredOutput, ModelSettings: r.ModelSettings,
+			ProviderOptions: r.ProviderOptions,
 		},
 		RequestContext: r.RequestContext, TraceParent: e.TraceParent, Inherited: d.Inherited,
 		MainSeq: e.Seq, Messages: said, Calls: []CallState{}, Thread: thread,
@@ -237,7 +239,7 @@ func (s *State) ApplyStep(d StepFinished, e Event) error {
 	}
 	s.settle(d.Background)
 	s.Step, s.MainSeq, s.Final = d.Step, e.Seq, d.Final
-	s.Waiting = len(d.Calls) == 0 && d.AutoResume == nil
+	s.Waiting, s.ObjectOutput = len(d.Calls) == 0 && d.AutoResume == nil, d.ObjectOutput
 	s.Counters.Usage = s.Counters.Usage.Add(d.Usage)
 	s.Counters.Active += d.Active
 	if d.AutoResume != nil {
@@ -575,7 +577,7 @@ func (s *State) Clone() *State {
 
 // Size estimates the bytes that the state takes in memory.
 func (s *State) Size() int {
-	size := 1024
+	size := 1024 + len(s.Object)
 	for _, m := range s.Messages {
 		for _, p := range m.Parts {
 			size += 256 + len(p.Text) + len(p.Args) + len(p.Data)

@@ -20,6 +20,8 @@ type StepFinished struct {
 	AutoResume *AutoResume `json:"autoResume,omitempty"`
 	// Background are background calls of earlier steps whose results this turn has not seen.
 	Background []OpenTask `json:"background,omitempty"`
+
+	ObjectOutput // of a turn that waits for background calls only
 }
 
 // AutoResume is what a model found when it was asked whether the message of a run answers what suspended tools of the same

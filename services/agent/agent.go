@@ -61,6 +61,9 @@ type Agent struct {
 	// Delegation says how it delegates to its sub-agents. Default: see [events.Delegation].
 	Delegation *events.Delegation
 
+	// StructuredOutput asks its runs for a JSON value that fits a schema. Default: they end with a text.
+	StructuredOutput *events.StructuredOutput
+
 	// BackgroundTasks says which of its calls may run in the background, beside what its tools say themselves. Default: what
 	// the tools say.
 	BackgroundTasks *events.BackgroundTasks
@@ -103,6 +106,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
 		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks, ToolSearch: a.ToolSearch.def(),
 		ToolCallConcurrency: events.Concurrency(a.ToolCallConcurrency), Memory: a.Memory, Delegation: a.Delegation,
+		StructuredOutput: a.StructuredOutput,
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)
@@ -113,7 +117,8 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		d.Limits = &limits
 	}
 	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check(), a.backgroundIssues(),
-		d.ToolSearch.Check(d.Tools), d.ToolCallConcurrency.Check(), d.Memory.Check(), d.Delegation.Check())
+		d.ToolSearch.Check(d.Tools), d.ToolCallConcurrency.Check(), d.Memory.Check(), d.Delegation.Check(),
+		d.StructuredOutput.Check())
 	if _, err := SafeNames(a.Keys()); err != nil {
 		if len(issues) == 0 {
 			return d, err

@@ -69,6 +69,15 @@
 // Where [Agent].AutoResumeSuspendedTools is set, what a user says next in the thread may be that answer: a model reads it out
 // of the message. So suspend to be given data; to be given consent, ask for approval, which no message gives.
 //
+// # Values in place of text
+//
+// An agent whose runs should end with a JSON value says its schema:
+//
+//	StructuredOutput: &events.StructuredOutput{Schema: schema, ErrorStrategy: events.ErrorWarn}
+//
+// Tools are called as ever; what ends the run must fit, or the run fails, ends without a value or with a fallback value, as the
+// strategy says. A second model may make the value of the text (Model). A request may ask for another value than the agent.
+//
 // # Background
 //
 // The conversation waits for a tool, unless it may run in the background:

@@ -27,7 +27,10 @@ type ModelRequest struct {
 	Messages     []events.Message
 	Tools        []ModelTool
 	ToolChoice   string // auto, none, required or tool:<name>; empty is auto
-	WebSearch    bool   // the provider shall search the web itself; only a [WebSearcher] is asked to
+	// OutputSchema is the JSON Schema of the text with which the turn ends, unless it calls tools; none: any text. An adapter
+	// asks for it as its provider takes it, else by what it tells the model: whoever reads the text checks it.
+	OutputSchema json.RawMessage
+	WebSearch    bool // the provider shall search the web itself; only a [WebSearcher] is asked to
 	Settings     json.RawMessage
 	// ProviderOptions are an object by provider.
 	ProviderOptions json.RawMessage

@@ -17,12 +17,17 @@ const (
 
 // Output is what a run brought, or brought so far when it is suspended.
 type Output struct {
-	RunID        string       `json:"runId"`
-	Text         string       `json:"text"` // of all steps; empty when suspended
-	FinishReason string       `json:"finishReason"`
-	Limit        string       `json:"limit,omitempty"` // the limit that ended the run
-	Usage        events.Usage `json:"usage"`
-	Steps        []Step       `json:"steps"` // finished ones
+	RunID        string `json:"runId"`
+	Text         string `json:"text"` // of all steps; empty when suspended
+	FinishReason string `json:"finishReason"`
+	Limit        string `json:"limit,omitempty"` // the limit that ended the run
+
+	// Object is the value that the run was asked for (StructuredOutput). With UsedFallback it is the fallback value.
+	Object       json.RawMessage `json:"object,omitempty"`
+	UsedFallback bool            `json:"usedFallbackValue,omitempty"`
+
+	Usage events.Usage `json:"usage"`
+	Steps []Step       `json:"steps"` // finished ones
 
 	ToolCalls   []events.ToolCallPayload   `json:"toolCalls"` // of the whole run; when suspended those without a result
 	ToolResults []events.ToolResultPayload `json:"toolResults"`
@@ -112,6 +117,8 @@ func (f *Fold) Add(ch events.Chunk) {
 		f.addTask(ch.Payload)
 	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
 		withPayload(ch, f.addAsk)
+	case events.ChunkObjectResult:
+		f.out.Object = ch.Payload
 	case events.ChunkStepFinish:
 		withPayload(ch, f.finishStep)
 	case events.ChunkSuspended:
@@ -126,6 +133,7 @@ func (f *Fold) Add(ch events.Chunk) {
 				return
 			}
 			f.out.FinishReason, f.out.Limit, f.out.Usage = p.StepResult.Reason, p.StepResult.Limit, p.Output.Usage
+			f.out.UsedFallback = p.Metadata.UsedFallback
 		})
 	case events.ChunkAbort:
 		f.out.FinishReason = FinishCancelled

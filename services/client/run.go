@@ -37,7 +37,12 @@ type Request struct {
 	ActiveTools         *[]string        // keys of the tools that the model may use
 	RequireToolApproval *events.Approval // of every call
 	Limits              *events.Limits   // tighter than the agent's
+	ModelSettings       json.RawMessage  // an object such as {"temperature": 0}; over the agent's, by name
+	ProviderOptions     json.RawMessage  // an object by provider; over the agent's, by name
 	Metadata            json.RawMessage  // kept with the run
+
+	// StructuredOutput asks for a JSON value that fits a schema, which is the Object of the output; nil: as the agent says.
+	StructuredOutput *events.StructuredOutput
 
 	// ClientTools are tools that this client executes, by key, beside those of the agent or in their place. [Run.Wait] and
 	// [Client.Generate] answer their calls as these come.
@@ -78,7 +83,7 @@ func (r Request) data(runID string) (events.RunRequested, error) {
 		ActiveTools: r.ActiveTools, RequireToolApproval: r.RequireToolApproval, Limits: r.Limits, Metadata: r.Metadata,
 		AutoResumeSuspendedTools: r.AutoResumeSuspendedTools, Transform: r.Transform, Hooks: r.Hooks,
 		ClientTools: definitions(r.ClientTools), ToolCallConcurrency: events.Concurrency(r.ToolCallConcurrency),
-		Memory: r.Memory,
+		Memory: r.Memory, StructuredOutput: r.StructuredOutput, ModelSettings: r.ModelSettings, ProviderOptions: r.ProviderOptions,
 	}, nil
 }
 

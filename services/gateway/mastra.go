@@ -29,13 +29,35 @@ type startBody struct {
 	RequireToolApproval *bool                     `json:"requireToolApproval,omitempty"`
 	AutoResume          *bool                     `json:"autoResumeSuspendedTools,omitempty"`
 	Concurrency         events.Concurrency        `json:"toolCallConcurrency,omitempty"`
+	ModelSettings       json.RawMessage           `json:"modelSettings,omitempty"`
+	ProviderOptions     json.RawMessage           `json:"providerOptions,omitempty"`
+	StructuredOutput    *structuredBody           `json:"structuredOutput,omitempty"`
 
 	// What cannot cross a process, or is not part of this release, is refused: a run would not do what was asked for.
-	Toolsets         json.RawMessage `json:"toolsets,omitempty"`
-	StopWhen         json.RawMessage `json:"stopWhen,omitempty"`
-	ModelSettings    json.RawMessage `json:"modelSettings,omitempty"`
-	ProviderOptions  json.RawMessage `json:"providerOptions,omitempty"`
-	StructuredOutput json.RawMessage `json:"structuredOutput,omitempty"`
+	Toolsets json.RawMessage `json:"toolsets,omitempty"`
+	StopWhen json.RawMessage `json:"stopWhen,omitempty"`
+}
+
+// structuredBody asks for a value that fits a schema. Other members that Mastra's client may send change nothing here.
+type structuredBody struct {
+	Schema        json.RawMessage      `json:"schema"`
+	ErrorStrategy events.ErrorStrategy `json:"errorStrategy,omitempty"`
+	FallbackValue json.RawMessage      `json:"fallbackValue,omitempty"`
+	Model         string               `json:"model,omitempty"`
+	Instructions  string               `json:"instructions,omitempty"`
+}
+
+func (b *structuredBody) output() (*events.StructuredOutput, error) {
+	if b == nil || len(noNull(b.Schema)) == 0 {
+		return nil, nil //nolint:nilnil // none is asked for
+	}
+	s := &events.StructuredOutput{
+		Schema: b.Schema, ErrorStrategy: b.ErrorStrategy, FallbackValue: noNull(b.FallbackValue), Model: b.Model, Instructions: b.Instructions,
+	}
+	for _, issue := range s.Check() {
+		return nil, badBody(issue.Field, issue.Message)
+	}
+	return s, nil
 }
 
 // memoryBody names the conversation of a run.
@@ -129,9 +151,6 @@ func (b *startBody) refuse() error {
 	}{
 		{"toolsets", b.Toolsets, "tools that are code cannot be sent: define them in weir.yaml, or use clientTools"},
 		{"stopWhen", b.StopWhen, "a function cannot be sent: use maxSteps"},
-		{"modelSettings", b.ModelSettings, "is not supported by this release for single runs: set it for the agent"},
-		{"providerOptions", b.ProviderOptions, "is not supported by this release for single runs: set it for the agent"},
-		{"structuredOutput", b.StructuredOutput, "is not supported by this release"},
 	} {
 		switch string(bytes.TrimSpace(o.value)) {
 		case "", "null", "{}", "[]":
@@ -145,6 +164,10 @@ func (b *startBody) refuse() error {
 // fill puts the options of a body into a request.
 func (b *startBody) fill(req *client.Request) (err error) {
 	req.ThreadID, req.ResourceID = b.ThreadID, b.ResourceID
+	req.ModelSettings, req.ProviderOptions = noNull(b.ModelSettings), noNull(b.ProviderOptions)
+	if req.StructuredOutput, err = b.StructuredOutput.output(); err != nil {
+		return err
+	}
 	if b.Memory != nil {
 		if req.ThreadID, err = threadOf(b.Memory.Thread, req.ThreadID); err != nil {
 			return err

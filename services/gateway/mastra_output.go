@@ -26,6 +26,7 @@ type outputView struct {
 	Files             []struct{}             `json:"files"`
 	Response          responseView           `json:"response"`
 	Messages          []messageView          `json:"messages"`
+	Object            json.RawMessage        `json:"object,omitempty"`
 	UsedFallbackValue bool                   `json:"usedFallbackValue"`
 	RunID             string                 `json:"runId"`
 	SuspendPayload    *client.SuspendPayload `json:"suspendPayload,omitempty"`
@@ -149,7 +150,7 @@ func viewOf(out *client.Output) outputView {
 		Text: out.Text, Usage: out.Usage, TotalUsage: out.Usage, Steps: []stepView{}, FinishReason: out.FinishReason, Limit: out.Limit,
 		Warnings: []struct{}{}, Reasoning: []struct{}{}, ToolCalls: callFrames(out.RunID, out.ToolCalls),
 		ToolResults: resultFrames(out.RunID, out.ToolResults), Sources: []struct{}{}, Files: []struct{}{},
-		RunID: out.RunID, Asks: out.Asks, Resumed: out.Resumed, Cursor: out.Cursor,
+		Object: out.Object, UsedFallbackValue: out.UsedFallback, RunID: out.RunID, Asks: out.Asks, Resumed: out.Resumed, Cursor: out.Cursor,
 	}
 	all := []messageView{}
 	for _, s := range out.Steps {

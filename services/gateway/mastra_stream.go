@@ -25,6 +25,9 @@ type frame struct {
 	Payload  json.RawMessage  `json:"payload,omitempty"`
 	Metadata json.RawMessage  `json:"metadata,omitempty"`
 
+	// Of object and object-result, which have no payload.
+	Object json.RawMessage `json:"object,omitempty"`
+
 	// Of chunks whose type an author of tools has chosen: they have no payload.
 	Data      json.RawMessage `json:"data,omitempty"`
 	ID        string          `json:"id,omitempty"`
@@ -40,6 +43,9 @@ func frameOf(ch events.Chunk) frame {
 	if !ch.Time.IsZero() {
 		at := ch.Time.UTC()
 		f.Time = &at
+	}
+	if ch.Type == events.ChunkObject || ch.Type == events.ChunkObjectResult {
+		f.Payload, f.Object = nil, ch.Payload
 	}
 	if strings.HasPrefix(string(ch.Type), events.DataPrefix) {
 		var p events.DataPayload

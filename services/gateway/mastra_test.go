@@ -284,14 +284,14 @@ func TestStartOptions(t *testing.T) {
 	serve(t, conn)
 	s := open(t, conn)
 	for field, body := range map[string]string{
-		"messages":         `{}`,
-		"messages[0].role": `{"messages":[{"role":"robot","content":"x"}]}`,
-		"maxSteps":         `{"messages":"x","maxSteps":"a"}`,
-		"toolsets":         `{"messages":"x","toolsets":{"a":{}}}`,
-		"stopWhen":         `{"messages":"x","stopWhen":{"steps":1}}`,
-		"structuredOutput": `{"messages":"x","structuredOutput":{"schema":{}}}`,
-		"toolChoice":       `{"messages":"x","toolChoice":{"type":"none"}}`,
-		"memory.thread":    `{"messages":"x","memory":{"thread":5}}`,
+		"messages":                `{}`,
+		"messages[0].role":        `{"messages":[{"role":"robot","content":"x"}]}`,
+		"maxSteps":                `{"messages":"x","maxSteps":"a"}`,
+		"toolsets":                `{"messages":"x","toolsets":{"a":{}}}`,
+		"stopWhen":                `{"messages":"x","stopWhen":{"steps":1}}`,
+		"structuredOutput.schema": `{"messages":"x","structuredOutput":{"schema":{"type":"nothing"}}}`,
+		"toolChoice":              `{"messages":"x","toolChoice":{"type":"none"}}`,
+		"memory.thread":           `{"messages":"x","memory":{"thread":5}}`,
 	} {
 		s.post("/api/agents/clerk/generate", body).want(http.StatusBadRequest, `"field":"`+field+`"`)
 	}
@@ -299,6 +299,22 @@ func TestStartOptions(t *testing.T) {
 	s.post("/api/agents/clerk/generate", `{"messages":"x","maxSteps":3,"requireToolApproval":true,"memory":{"thread":{"id":"t"},"resource":"u"},
 		"instructions":"Be kind.","system":"Be brief.","context":[{"role":"user","content":"earlier"}],"toolChoice":"none","activeTools":[],
 		"toolsets":{},"modelSettings":{},"savePerStep":true}`).want(http.StatusOK, `"text":"Done."`)
+}
+
+// A run that is asked for a value has it in its output and in its stream.
+func TestB13_11_Object(t *testing.T) {
+	t.Parallel()
+	conn := start(t)
+	serve(t, conn)
+	s := open(t, conn)
+	const fallback = `"structuredOutput":{"schema":{"type":"object","required":["name"]},"errorStrategy":"fallback","fallbackValue":{"name":"nobody"}}`
+	s.post("/api/agents/clerk/generate", `{"messages":"x",`+fallback+`}`).want(http.StatusOK, `"object":{"name":"nobody"}`, `"usedFallbackValue":true`)
+	s.post("/api/agents/clerk/generate", `{"messages":"x","structuredOutput":{"schema":{"type":"object"}}}`).
+		want(http.StatusUnprocessableEntity, `"code":"run_failed"`, `"cause":"structured_output_invalid"`)
+	s.post("/api/agents/clerk/generate", `{"messages":"x","structuredOutput":{"schema":{"type":"object"},"model":"nobody/x"}}`).
+		want(http.StatusBadRequest, `"code":"invalid_request"`, "nobody")
+	s.post("/api/agents/clerk/stream", `{"messages":"x",`+fallback+`}`).
+		want(http.StatusOK, `"type":"object-result"`, `"object":{"name":"nobody"}`, `"type":"step-finish"`)
 }
 
 // The same request with the same key, by the same principal, is the same run, streamed from its beginning; another one is

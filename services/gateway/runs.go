@@ -116,6 +116,8 @@ func (r *request) requestRun(body events.RunRequested, key string) (*client.Run,
 		ResourceID: body.ResourceID, Context: body.RequestContext, Instructions: body.Instructions, Model: body.Model,
 		ToolChoice: body.ToolChoice, ActiveTools: body.ActiveTools, RequireToolApproval: body.RequireToolApproval, Limits: body.Limits,
 		Metadata: body.Metadata, AutoResumeSuspendedTools: body.AutoResumeSuspendedTools, Hooks: body.Hooks, Transform: body.Transform,
+		Memory: body.Memory, ToolCallConcurrency: int(body.ToolCallConcurrency), StructuredOutput: body.StructuredOutput,
+		ModelSettings: body.ModelSettings, ProviderOptions: body.ProviderOptions,
 	}
 	for name, t := range body.ClientTools {
 		if req.ClientTools == nil {

@@ -117,7 +117,7 @@ func questionOf(st *events.State, def *definition, model string, waiting []suspe
 	return agent.ModelRequest{
 		Model: model, Instructions: askingFor, ToolChoice: "none",
 		Messages: []events.Message{events.TextMessage(events.RoleUser, string(text))},
-		Settings: def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions,
+		Settings: def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions, // those of the run are for its turns
 		IdempotencyKey: st.RunID + "-answers",
 	}, nil
 }
@@ -165,7 +165,7 @@ type saidAnswer struct {
 
 // readAnswers reads one JSON object of the form that was asked for, which may stand in a fenced block, and nothing beside.
 func readAnswers(text string) ([]saidAnswer, error) {
-	raw := []byte(unfenced(text))
+	raw := []byte(events.Unfenced(text))
 	if err := events.CheckJSON(raw); err != nil {
 		return nil, errors.New("it is not JSON alone")
 	}
@@ -178,22 +178,6 @@ func readAnswers(text string) ([]saidAnswer, error) {
 		return nil, errors.New("it has not the form that was asked for")
 	}
 	return *said.Answers, nil
-}
-
-// unfenced is what stands in a fenced block, when the whole text is one.
-func unfenced(text string) string {
-	const fence = "```"
-	text = strings.TrimSpace(text)
-	inner, ok := strings.CutPrefix(text, fence)
-	if !ok {
-		return text
-	}
-	inner, ok = strings.CutSuffix(inner, fence)
-	_, inner, more := strings.Cut(inner, "\n") // the rest of the first line names the language
-	if !ok || !more {
-		return text
-	}
-	return strings.TrimSpace(inner)
 }
 
 // only is the data for a call that is answered exactly once.

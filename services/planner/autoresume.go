@@ -103,7 +103,7 @@ func (s *Service) find(ctx context.Context, st *events.State, def *definition, w
 	defer func() { step.Active = events.Duration(time.Since(began)) }()
 	var text string
 	for try := range s.cfg.Tries {
-		if text, err = hearOut(ctx, model, req, &step.Usage); err == nil {
+		if text, err = hearOut(ctx, model, req, &step.Usage, nil); err == nil {
 			break
 		}
 		if again, stop := s.again(ctx, err, try); !again || stop != nil {
@@ -118,8 +118,8 @@ func (s *Service) find(ctx context.Context, st *events.State, def *definition, w
 	return found, nil
 }
 
-// hearOut is the text that a model says. Nobody watches it, and nothing but text counts.
-func hearOut(ctx context.Context, model agent.Model, req agent.ModelRequest, usage *events.Usage) (string, error) {
+// hearOut is the text that a model says; heard, unless nil, is told each piece. Nothing but text counts.
+func hearOut(ctx context.Context, model agent.Model, req agent.ModelRequest, usage *events.Usage, heard func(string)) (string, error) {
 	var text strings.Builder
 	for part, err := range model.Stream(ctx, req) {
 		switch {
@@ -130,6 +130,9 @@ func hearOut(ctx context.Context, model agent.Model, req agent.ModelRequest, usa
 			return text.String(), nil
 		case part.Type == agent.PartTextDelta:
 			text.WriteString(part.Text)
+			if heard != nil {
+				heard(part.Text)
+			}
 		}
 		if text.Len() > maxSaid {
 			return "", errTooMuch

@@ -48,14 +48,14 @@ func lastWords(st *events.State, t turn) *events.StepFinished {
 	return &events.StepFinished{
 		RunID: st.RunID, Step: st.Step + 1, Attempt: t.attempt, MessageID: t.messageID, Message: t.message,
 		Calls: []events.CallPlanned{}, Usage: t.usage, FinishReason: reasonStop, Model: t.model, Active: events.Duration(t.active),
-		Background: st.OpenTasks(),
+		Background: st.OpenTasks(), ObjectOutput: t.structured,
 	}
 }
 
 // spokenEnd is the end of a run that has said its last words and waits for no background call any more.
 func spokenEnd(st *events.State) *events.RunEnded {
 	e := endOf(st, events.RunCompleted)
-	e.FinishReason = reasonStop
+	e.FinishReason, e.ObjectOutput = reasonStop, st.ObjectOutput
 	if n := len(st.Messages); n > 0 && st.Messages[n-1].Role == events.RoleAssistant {
 		m := st.Messages[n-1]
 		e.MessageID, e.Message = m.ID, &m

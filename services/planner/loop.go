@@ -138,6 +138,10 @@ type turn struct {
 	model     string
 	active    time.Duration
 	empty     bool // neither text nor a call, after a second try
+	told      int  // chunks of the attempt so far
+
+	structured events.ObjectOutput
+	unfit      *events.Error // the value that was asked for is not there, and the run fails
 }
 
 // commit is what a finished turn appends: the next step when it asks for calls, else the end. Calls decide, not the
@@ -173,8 +177,14 @@ func finalEnd(st *events.State, t turn) *events.RunEnded {
 	if t.reason == "" || t.reason == reasonToolCalls {
 		e.FinishReason = reasonStop
 	}
-	if t.empty {
+	e.ObjectOutput = t.structured
+	switch {
+	case t.empty:
 		return failedEnd(st, events.Errorf(events.CodeEmptyResponse, "the model answered with neither text nor a call"))
+	case t.unfit != nil:
+		failed := failedEnd(st, t.unfit)
+		failed.Usage = e.Usage
+		return failed
 	}
 	return e
 }

@@ -37,6 +37,9 @@ func checkToolStart(req events.RunRequested, in events.Inbox) *events.Error {
 		{"activeTools", req.ActiveTools != nil},
 		{"clientTools", len(req.ClientTools) > 0},
 		{"toolCallConcurrency", req.ToolCallConcurrency != 0},
+		{"structuredOutput", req.StructuredOutput != nil},
+		{"modelSettings", len(req.ModelSettings) > 0},
+		{"providerOptions", len(req.ProviderOptions) > 0},
 		{"autoResumeSuspendedTools", req.AutoResumeSuspendedTools != nil},
 	} {
 		if f.given {

@@ -26,10 +26,19 @@ func promptOf(ctx context.Context, st *events.State, def *definition, model stri
 	}
 	p := prompt{keys: map[string]string{}, def: def, request: agent.ModelRequest{
 		Model: model, Instructions: st.Options.Told(def.agent),
-		ToolChoice: cmp.Or(st.Options.ToolChoice, def.agent.ToolChoice, "auto"),
-		Settings:   def.agent.ModelSettings, ProviderOptions: def.agent.ProviderOptions,
+		ToolChoice:     cmp.Or(st.Options.ToolChoice, def.agent.ToolChoice, "auto"),
 		IdempotencyKey: fmt.Sprintf("%s-%d", st.RunID, st.Step+1),
 	}}
+	var err error
+	if p.request.Settings, err = st.Options.Settings(def.agent); err == nil {
+		p.request.ProviderOptions, err = st.Options.Providers(def.agent)
+	}
+	if err != nil {
+		return prompt{}, events.Errorf(events.CodeInternal, "%v", err)
+	}
+	if want := st.Options.Structured(def.agent); want != nil && want.Model == "" {
+		p.request.OutputSchema = want.Schema
+	}
 	names, broken := p.addTools(ctx, st, def)
 	p.request.Messages = fit(messages, names)
 	if key, ok := strings.CutPrefix(p.request.ToolChoice, "tool:"); ok {

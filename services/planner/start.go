@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -127,13 +126,12 @@ func readRequest(e events.Event, in events.Inbox) (events.RunRequested, *events.
 	if refusal := check(req, in); refusal != nil {
 		return req, refusal
 	}
-	if c := bytes.TrimSpace(req.RequestContext); len(c) > 0 && c[0] != '{' && string(c) != "null" {
-		return req, bad("requestContext must be an object")
+	for _, object := range []*json.RawMessage{&req.RequestContext, &req.ModelSettings, &req.ProviderOptions} {
+		if string(*object) == "null" {
+			*object = nil
+		}
 	}
-	if string(req.RequestContext) == "null" {
-		req.RequestContext = nil
-	}
-	for _, issue := range slices.Concat(req.ToolCallConcurrency.Check(), req.Memory.Check()) {
+	for _, issue := range slices.Concat(req.ToolCallConcurrency.Check(), req.Memory.Check(), req.StructuredOutput.Check()) {
 		return req, bad("%s: %s", issue.Field, issue.Message)
 	}
 	if refusal := checkHooks(req.Hooks); refusal != nil {
@@ -284,10 +282,23 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 	} else if !slices.Contains([]string{"", "auto", "none", "required"}, req.ToolChoice) {
 		return events.Errorf(events.CodeInvalidRequest, "toolChoice is %q; use auto, none, required or tool:<key>", req.ToolChoice)
 	}
-	if _, _, err := s.cfg.Models.Model(cmp.Or(req.Model, def.Model)); err != nil {
-		return events.Errorf(events.CodeInvalidRequest, "%v", err)
+	for _, id := range []string{cmp.Or(req.Model, def.Model), structuringModel(req, def)} {
+		if id == "" {
+			continue
+		}
+		if _, _, err := s.cfg.Models.Model(id); err != nil {
+			return events.Errorf(events.CodeInvalidRequest, "%v", err)
+		}
 	}
 	return nil
+}
+
+// structuringModel is the model of its own that makes the value which the run is asked for, when one does.
+func structuringModel(req events.RunRequested, def events.AgentDef) string {
+	if want := (events.Options{StructuredOutput: req.StructuredOutput}).Structured(def); want != nil {
+		return want.Model
+	}
+	return ""
 }
 
 // exists handles a start whose run id is taken: by this very request, by one that says the same, or by another.

@@ -28,7 +28,8 @@ type teller struct {
 	calls map[string]int // index in calls, by the stream's id
 	args  []*strings.Builder
 	ended []bool
-	open  string // id of the text or reasoning that is being told
+	value *valueTeller // of a run that is asked for a value, which its text is
+	open  string       // id of the text or reasoning that is being told
 	kind  string
 }
 
@@ -37,6 +38,9 @@ func (s *Service) newTeller(ctx context.Context, st *events.State, p prompt, att
 	t.free <- struct{}{}
 	t.turn = turn{attempt: attempt, messageID: events.NewID(time.Now()), message: events.Message{Role: events.RoleAssistant, Parts: []events.Part{}}}
 	t.turn.message.ID = t.turn.messageID
+	if len(p.request.OutputSchema) > 0 {
+		t.value = &valueTeller{}
+	}
 	return t
 }
 
@@ -165,6 +169,7 @@ func (t *teller) listen(ctx context.Context, model agent.Model) (turn, error) {
 		telemetry.Conversation: t.st.ThreadID, telemetry.Attempt: t.turn.attempt, telemetry.Run: t.st.RunID,
 	})
 	got, err := t.read(ctx, model)
+	got.told = t.index
 	code := ""
 	if err != nil {
 		code = string(events.CodeModelFailed)
@@ -324,6 +329,11 @@ func (t *teller) hearText(p agent.ModelPart) {
 	if p.Text != "" {
 		run, id := t.st.RunID, t.textID()
 		t.piece(id, p.Text, func(text string) (events.Chunk, bool) { return events.TextDeltaChunk(run, kind, id, text), true })
+		if kind == events.PartText && t.value != nil {
+			if c, ok := t.value.hear(run, p.Text); ok {
+				t.tell(c)
+			}
+		}
 	}
 }
 

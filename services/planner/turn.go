@@ -40,6 +40,9 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 	}
 	turnCtx, done := s.enterTurn(ctx, st.RunID)
 	t, err := s.ask(turnCtx, st, model, p, delivery)
+	if err == nil {
+		err = s.structure(turnCtx, st, def, &t)
+	}
 	ended := turnCtx.Err() != nil && context.Cause(turnCtx) == errEnded //nolint:errorlint // our own cause, unwrapped
 	done()                                                              // before its own end is heard
 	switch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,8 +26,11 @@ With --auto-resume, or when the agent says so (autoResumeSuspendedTools), the pr
 the same --thread and --resource waits for: then that run goes on with it and is watched, and no other begins. The earlier
 run must have allowed it too. Approvals are never given that way.
 
-JSON: the output of the run: {"runId", "text", "finishReason", "usage", "steps", "toolCalls", "toolResults", "asks",
-"suspendPayload", "resumeSchema", "resumed", "error", "limit", "cursor"}. finishReason is suspended when a call waits; then
+With --schema the run is asked for a JSON value that fits the JSON Schema in a file. It is what is printed, in place of what the
+model says; a run whose model gives none that fits fails.
+
+JSON: the output of the run: {"runId", "text", "object", "usedFallbackValue", "finishReason", "usage", "steps", "toolCalls",
+"toolResults", "asks", "suspendPayload", "resumeSchema", "resumed", "error", "limit", "cursor"}. finishReason is suspended when a call waits; then
 asks has every call that does. resumed are the runs that the prompt let go on: then the output is that of the first of them.
 With --detach: {"runId"}.
 
@@ -39,6 +43,7 @@ const runExample = `  weir run support "Refund order 1042"
   weir run support "Where is order 7?" --thread t-9 --resource bob
   weir run support "Rome, please" --thread t-9 --auto-resume  answer what a tool asked in that thread, if it did
   weir run support "Refund order 1042" --detach              print the run's id and return
+  weir run support "Who is order 7 for?" --schema customer.json | jq .name
   weir run support "Index the shop" --until-idle             wait for what runs in the background, too
   weir run support "Refund order 1042" --require-approval    every call waits for a person`
 
@@ -49,6 +54,7 @@ type runFlags struct {
 	autoResume                      *bool
 	thread, resource, runID, model  string
 	contextJSON, instructions, tool string
+	schema                          string
 	maxSteps                        int
 	lastMessages                    *int
 }
@@ -90,6 +96,7 @@ func newRunCommand(a *app) *cobra.Command {
 	set.StringVar(&f.model, "model", "", "model in place of the agent's")
 	set.StringVar(&f.instructions, "instructions", "", "instructions in place of the agent's")
 	set.StringVar(&f.tool, "tool-choice", "", "auto, none, required or tool:<key>")
+	set.StringVar(&f.schema, "schema", "", "file with the JSON Schema of the value that the run is asked for")
 	set.IntVar(&f.maxSteps, "max-steps", 0, "model turns at most")
 	return cmd
 }
@@ -129,6 +136,16 @@ func (f runFlags) request(a *app, agent, prompt string) (client.Request, error) 
 		}
 		req.Context = json.RawMessage(f.contextJSON)
 	}
+	if f.schema != "" {
+		schema, err := os.ReadFile(f.schema)
+		if err != nil {
+			return req, usagef("--schema: %v", err)
+		}
+		req.StructuredOutput = &events.StructuredOutput{Schema: schema}
+		for _, issue := range req.StructuredOutput.Check() {
+			return req, usagef("--schema: %s: %s", f.schema, issue.Message)
+		}
+	}
 	if f.instructions != "" {
 		req.Instructions = &f.instructions
 	}
@@ -156,7 +173,7 @@ func (a *app) runAgent(ctx context.Context, req client.Request, f runFlags) erro
 	}
 	a.note("run %s", run.ID)
 	s := a.screen(run)
-	s.untilIdle = f.untilIdle
+	s.untilIdle, s.value = f.untilIdle, f.schema != ""
 	return a.attend(ctx, c, s)
 }
 

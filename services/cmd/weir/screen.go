@@ -22,6 +22,7 @@ type screen struct {
 	open  bool      // the last line of text has no end yet
 
 	untilIdle bool // background calls are waited for, too
+	value     bool // the value that the run is asked for is shown in place of what the model says
 }
 
 func (a *app) screen(run *client.Run) *screen { return &screen{a: a, run: run, fold: run.Fold()} }
@@ -58,7 +59,13 @@ func (a *app) lost(run *client.Run, err error) error {
 func (s *screen) show(ch events.Chunk) {
 	switch ch.Type {
 	case events.ChunkTextDelta:
-		payload(ch, func(p events.TextPayload) { s.say(p.Text) })
+		if !s.value {
+			payload(ch, func(p events.TextPayload) { s.say(p.Text) })
+		}
+	case events.ChunkObjectResult:
+		if s.value {
+			s.say(string(ch.Payload) + "\n")
+		}
 	case events.ChunkTextEnd:
 		s.endLine()
 	case events.ChunkStepRetry:

@@ -16,7 +16,7 @@ import (
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
 	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks", "toolSearch",
-	"toolCallConcurrency", "eagerToolExecution", "memory", "agents", "delegation",
+	"toolCallConcurrency", "eagerToolExecution", "memory", "agents", "delegation", "structuredOutput",
 }
 
 // readAgents reads the section agents.
@@ -31,6 +31,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			AutoResumeSuspendedTools: a.on("autoResumeSuspendedTools"), Transform: f.transform, Hooks: a.hooks(),
 			BackgroundTasks: a.backgroundTasks(), AgentIDs: a.named("agents", "agent"), Delegation: a.delegation(),
 		}
+		def.StructuredOutput = a.structuredOutput(known)
 		if a.has("transform") {
 			def.Transform = a.policy(f)
 		}
@@ -39,7 +40,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 		a.on("eagerToolExecution") // accepted, and changes nothing
 		a.require("model")
 		a.checkNames(def)
-		a.checkModel(def.Model, known)
+		a.checkModel("model", def.Model, known)
 		var err error
 		if def.ModelSettings, err = settings(f, def.Model, def.ModelSettings); err != nil {
 			a.fail("modelSettings", "%v", err)
@@ -223,10 +224,34 @@ func definitionIssues(err error) error {
 	return &events.Error{Code: e.Code, Message: e.Message, Issues: issues}
 }
 
+// structuredOutput reads the value that runs of an agent are asked for.
+func (o object) structuredOutput(known map[string]models.ModelConfig) *events.StructuredOutput {
+	const field = "structuredOutput"
+	if !o.has(field) {
+		return nil
+	}
+	s := o.r.object(o.fields[field], o.sub(field), "schema", "errorStrategy", "fallbackValue", "model", "instructions")
+	if s.node.Kind != yaml.MappingNode {
+		return nil
+	}
+	s.require("schema")
+	out := &events.StructuredOutput{
+		Schema: s.jsonObject("schema"), ErrorStrategy: events.ErrorStrategy(s.text("errorStrategy")), FallbackValue: s.json("fallbackValue"),
+		Model: s.text("model"), Instructions: s.text("instructions"),
+	}
+	if out.Model != "" {
+		s.checkModel("model", out.Model, known)
+	}
+	if len(out.Schema) == 0 {
+		return nil // said elsewhere
+	}
+	return out
+}
+
 // checkModel refuses a model that no planner could open.
-func (o object) checkModel(id string, known map[string]models.ModelConfig) {
+func (o object) checkModel(field, id string, known map[string]models.ModelConfig) {
 	provider, name, ok := strings.Cut(id, "/")
-	if !ok || provider == "" || name == "" || o.r.problems.about(o.sub("model")) || o.r.problems.about("models") {
+	if !ok || provider == "" || name == "" || o.r.problems.about(o.sub(field)) || o.r.problems.about("models") {
 		return // said elsewhere
 	}
 	all := maps.Clone(known)
@@ -239,11 +264,11 @@ func (o object) checkModel(id string, known map[string]models.ModelConfig) {
 	}
 	if _, exact := all[id]; !exact {
 		if _, row := all[provider]; !row {
-			o.fail("model", "no model has the id %q and no provider the name %q%s", id, provider, suggest(provider, names))
+			o.fail(field, "no model has the id %q and no provider the name %q%s", id, provider, suggest(provider, names))
 			return
 		}
 	}
 	if err := open(id, all); err != nil {
-		o.fail("model", "%v", err)
+		o.fail(field, "%v", err)
 	}
 }

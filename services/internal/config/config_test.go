@@ -99,6 +99,11 @@ func TestFullExample(t *testing.T) {
 		Limits:              &events.Limits{Steps: 10, Tokens: 100000, Failures: 3, Repeats: 2, Time: events.Duration(10 * time.Minute)},
 		ToolChoice:          "tool:refund", ActiveTools: &[]string{"refund"},
 		ModelSettings:   []byte(`{"max_tokens":4096,"seed":7,"temperature":0.5}`), // the model's defaults below its own
+		StructuredOutput: &events.StructuredOutput{
+			Schema:        []byte(`{"properties":{"answer":{"type":"string"}},"required":["answer"],"type":"object"}`),
+			ErrorStrategy: events.ErrorFallback, FallbackValue: []byte(`{"answer":""}`), Model: "scripted/support",
+			Instructions: "Take the answer out of the text.",
+		},
 		ProviderOptions: []byte(`{"openai":{"store":false}}`), AutoResumeSuspendedTools: true,
 		BackgroundTasks: &events.BackgroundTasks{Concurrency: 3, WaitTimeoutMs: 60000, Tools: events.BackgroundTools{By: map[string]events.Background{
 			"refund": {}, "lookup": {Enabled: true},

@@ -8,7 +8,7 @@
 //   - A result is told with its error flag, its pictures and its documents.
 //
 // Options for it (providerOptions.anthropic) are members of the request, in either spelling ("outputConfig",
-// "output_config"), which is also how structured output is asked for; and these:
+// "output_config"); and these:
 //
 //	cacheControl            {"type":"ephemeral"}: on a part of a message, on a tool, or on the request
 //	thinking                {"type":"enabled","budgetTokens":4096}

@@ -36,8 +36,8 @@ func (w *writer) write(req agent.ModelRequest) error {
 	if err != nil {
 		return err
 	}
-	if !blank(req.Instructions) {
-		w.system = append(w.system, block{Type: blockText, Text: req.Instructions})
+	if told := adapter.Told(req); !blank(told) {
+		w.system = append(w.system, block{Type: blockText, Text: told})
 	}
 	entries, err := adapter.Transcript(req.Messages)
 	if err == nil {

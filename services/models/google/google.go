@@ -8,13 +8,12 @@
 //   - Schemas of tools are projected to the keywords that Gemini takes.
 //
 // Options for it (providerOptions.google) are members of the request's generationConfig (thinkingConfig,
-// responseMimeType, responseJsonSchema, …, which is also how structured output is asked for), and safetySettings,
-// cachedContent, labels and serviceTier of the request, and:
+// …), and safetySettings, cachedContent, labels and serviceTier of the request, and:
 //
 //	googleSearch  members of the search tool: {"excludeDomains":["example.com"]}
 //
 // Models before Gemini 3 cannot search the web and call functions in one turn: when they are to do both, the search is
-// left out, with a warning.
+// left out, with a warning. Neither can they answer by a schema and call functions: then they are told the schema instead.
 package google
 
 import (

@@ -32,8 +32,12 @@ func (w *writer) write(req agent.ModelRequest) error {
 	if err != nil {
 		return err
 	}
-	if req.Instructions != "" {
-		w.system = append(w.system, part{Text: &req.Instructions})
+	told, err := w.output(req, &generation, len(tools) > 0)
+	if err != nil {
+		return err
+	}
+	if told != "" {
+		w.system = append(w.system, part{Text: &told})
 	}
 	entries, err := adapter.Transcript(req.Messages)
 	if err == nil {
@@ -125,6 +129,24 @@ func (w *writer) settings(req agent.ModelRequest) (generation, request adapter.O
 		}
 	}
 	return generation, request, nil
+}
+
+// output asks for an answer that fits a schema, and says what the model is told first. Options win. Models before Gemini 3
+// answer so or call tools, not both.
+func (w *writer) output(req agent.ModelRequest, generation *adapter.Object, tools bool) (told string, err error) {
+	if len(req.OutputSchema) == 0 || generation.Has("responseMimeType") || generation.Has("responseJsonSchema") {
+		return req.Instructions, nil
+	}
+	if tools && w.old {
+		return adapter.Told(req), nil
+	}
+	schema, err := project(req.OutputSchema)
+	if err != nil {
+		return "", err
+	}
+	generation.Set("responseMimeType", json.RawMessage(`"application/json"`))
+	generation.Set("responseJsonSchema", schema)
+	return req.Instructions, nil
 }
 
 // function is a tool as a request offers it.

@@ -177,6 +177,7 @@ func Exercise(t *testing.T, p Provider) {
 		{"B1_6 collisions are refused", true, testCollision},
 		{"B13_4 tool choice", true, testChoice},
 		{"equal requests are equal bytes", true, testSame},
+		{"B13_11 an answer that fits a schema", true, testOutputSchema},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

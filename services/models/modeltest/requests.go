@@ -391,3 +391,25 @@ func testSame(t *testing.T, p Provider) {
 		t.Errorf("settings are not in %s", first.Body)
 	}
 }
+
+// testOutputSchema asks for an answer that fits a schema, with tools and without: it must reach the provider, whole or as the
+// provider takes it, and never when it is not asked for.
+func testOutputSchema(t *testing.T, p Provider) {
+	const field, schema = "unlikely_field", `{"type":"object","properties":{"unlikely_field":{"type":"integer"}},"required":["unlikely_field"]}`
+	req := simple()
+	if body := sent(t, p, req).Body; strings.Contains(body, field) {
+		t.Errorf("a schema is sent that nobody asked for: %s", body)
+	}
+	for _, list := range []string{`{"type":"array","items":` + schema + `}`, schema} { // not every provider takes a list
+		for _, tools := range [][]agent.ModelTool{nil, {{Name: "now", InputSchema: json.RawMessage(`{"type":"object"}`)}}} {
+			req.Tools, req.OutputSchema = tools, json.RawMessage(list)
+			got := sent(t, p, req)
+			if !strings.Contains(got.Body, field) {
+				t.Errorf("the schema is not sent: %s", got.Body)
+			}
+			if !strings.HasPrefix(got.System, "Be brief.") {
+				t.Errorf("instructions = %q", got.System)
+			}
+		}
+	}
+}

@@ -30,14 +30,14 @@ type wireCallFunction struct {
 
 // messagesOf writes the instructions and the conversation. This protocol takes text only as a result and has no mark
 // for errors.
-func messagesOf(r *adapter.Request, req agent.ModelRequest) ([]wireMessage, error) {
+func messagesOf(r *adapter.Request, req agent.ModelRequest, told string) ([]wireMessage, error) {
 	entries, err := adapter.Transcript(req.Messages)
 	if err != nil {
 		return nil, err
 	}
 	var out []wireMessage
-	if req.Instructions != "" {
-		out = append(out, wireMessage{Role: "system", Content: req.Instructions})
+	if told != "" {
+		out = append(out, wireMessage{Role: "system", Content: told})
 	}
 	for _, e := range entries {
 		switch e.Role {

@@ -12,7 +12,12 @@ import (
 // prepare encodes a request. Its errors are final: the same request can never be sent.
 func (c *Client) prepare(r *adapter.Request, req agent.ModelRequest) error {
 	r.Path, r.Key = []string{"chat", "completions"}, req.IdempotencyKey
-	messages, err := messagesOf(r, req)
+	format := c.format(req)
+	told := req.Instructions
+	if format == nil {
+		told = adapter.Told(req)
+	}
+	messages, err := messagesOf(r, req, told)
 	if err != nil {
 		return err
 	}
@@ -29,6 +34,9 @@ func (c *Client) prepare(r *adapter.Request, req agent.ModelRequest) error {
 	if !c.dialect.NoStreamOptions {
 		body.Set("stream_options", json.RawMessage(`{"include_usage":true}`))
 	}
+	if format != nil {
+		body.Set("response_format", format)
+	}
 	if err := c.addTools(&body, r, req); err != nil {
 		return err
 	}
@@ -40,6 +48,28 @@ func (c *Client) prepare(r *adapter.Request, req agent.ModelRequest) error {
 	}
 	r.Body, err = body.MarshalJSON()
 	return err
+}
+
+// format asks for an answer that fits a schema, where the server and the schema allow it; else nil.
+func (c *Client) format(req agent.ModelRequest) json.RawMessage {
+	if len(req.OutputSchema) == 0 || !c.dialect.Strict || !adapter.IsObject(req.OutputSchema) {
+		return nil
+	}
+	schema, err := strictDialect.Schema(req.OutputSchema)
+	if err != nil {
+		return nil
+	}
+	var format adapter.Object
+	err = format.SetJSON("json_schema", map[string]any{"name": "answer", "schema": schema, "strict": true})
+	format.Set("type", json.RawMessage(`"json_schema"`))
+	if err != nil {
+		return nil
+	}
+	raw, err := format.MarshalJSON()
+	if err != nil {
+		return nil
+	}
+	return raw
 }
 
 // settingNames are model settings and their names in this protocol.
