@@ -100,8 +100,9 @@ type AgentDef struct {
 	Name                string            `json:"name,omitempty"`
 	Description         string            `json:"description,omitempty"`
 	Instructions        string            `json:"instructions,omitempty"`
-	Model               string            `json:"model"`           // "<provider>/<model>"
-	Tools               map[string]string `json:"tools,omitempty"` // key that the model sees → tool id
+	Model               string            `json:"model"`               // "<provider>/<model>"
+	Fallbacks           []string          `json:"fallbacks,omitempty"` // models that are asked when it fails, in order
+	Tools               map[string]string `json:"tools,omitempty"`     // key that the model sees → tool id
 	Agents              map[string]string `json:"agents,omitempty"`
 	Workflows           map[string]string `json:"workflows,omitempty"`
 	ToolChoice          string            `json:"toolChoice,omitempty"`

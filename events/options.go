@@ -36,6 +36,15 @@ func (o Options) Structured(agent AgentDef) *StructuredOutput {
 	return agent.StructuredOutput
 }
 
+// Models are the models of the run, in the order in which they are asked: the request's alone, else that of the agent and its
+// fallbacks.
+func (o Options) Models(agent AgentDef) []string {
+	if o.Model != "" {
+		return []string{o.Model}
+	}
+	return append([]string{agent.Model}, agent.Fallbacks...)
+}
+
 // Settings are the model settings of the run: the request's over the agent's, by name.
 func (o Options) Settings(agent AgentDef) (json.RawMessage, error) {
 	return mergeObjects(agent.ModelSettings, o.ModelSettings, 1)

@@ -10,6 +10,9 @@ import (
 	"github.com/weirkeeper/weir/events"
 )
 
+// maxFallbacks bounds how many other models an agent may name.
+const maxFallbacks = 8
+
 // WorkflowPrefix stands before the keys under which a model sees workflows.
 const WorkflowPrefix = "workflow-"
 
@@ -21,6 +24,9 @@ type Agent struct {
 	Description  string // by which the model of a supervisor chooses it
 	Instructions string
 	Model        string // "<provider>/<model>"
+	// Fallbacks are models that are asked when Model fails, in order, each after the tries of the one before. A request that
+	// names a model has none. Default: none.
+	Fallbacks []string
 
 	Tools     Tools             // tools written in Go, by key
 	ToolIDs   map[string]string // tools that are registered elsewhere: key → id
@@ -101,7 +107,8 @@ func (t *ToolSearch) def() *events.ToolSearch {
 func (a *Agent) Def() (events.AgentDef, error) {
 	d := events.AgentDef{
 		ID: a.ID, Name: a.Name, Description: a.Description, Instructions: a.Instructions, Model: a.Model,
-		Tools: a.toolIDs(), Agents: a.agentIDs(), Workflows: maps.Clone(a.Workflows), ToolChoice: a.ToolChoice,
+		Fallbacks: slices.Clone(a.Fallbacks),
+		Tools:     a.toolIDs(), Agents: a.agentIDs(), Workflows: maps.Clone(a.Workflows), ToolChoice: a.ToolChoice,
 		RequireToolApproval: a.RequireToolApproval, ModelSettings: a.ModelSettings,
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
 		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks, ToolSearch: a.ToolSearch.def(),
@@ -180,8 +187,17 @@ func (a *Agent) textIssues() []events.Issue {
 	if a.ID == events.TokenTool {
 		list = append(list, events.Issue{Field: "id", Message: "is reserved for calls of single tools, without an agent"})
 	}
-	if provider, model, ok := strings.Cut(a.Model, "/"); !ok || provider == "" || model == "" {
-		list = append(list, events.Issue{Field: "model", Message: fmt.Sprintf("want provider/model, not %q", a.Model)})
+	for i, id := range append([]string{a.Model}, a.Fallbacks...) {
+		if provider, model, ok := strings.Cut(id, "/"); !ok || provider == "" || model == "" {
+			field := "model"
+			if i > 0 {
+				field = fmt.Sprintf("fallbacks[%d]", i-1)
+			}
+			list = append(list, events.Issue{Field: field, Message: fmt.Sprintf("want provider/model, not %q", id)})
+		}
+	}
+	if len(a.Fallbacks) > maxFallbacks {
+		list = append(list, events.Issue{Field: "fallbacks", Message: fmt.Sprintf("at most %d are asked", maxFallbacks)})
 	}
 	for field, raw := range map[string]json.RawMessage{
 		"modelSettings": a.ModelSettings, "providerOptions": a.ProviderOptions,

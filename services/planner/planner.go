@@ -42,7 +42,7 @@ type Config struct {
 	Concurrency int
 	// TurnTimeout bounds one turn, all its tries included. Default 10 min.
 	TurnTimeout time.Duration
-	// Tries is how often a turn is asked for when the model fails in a way that may pass. Default 4.
+	// Tries is how often a turn is asked for of a model that fails in a way that may pass. Default 4, at most 10.
 	Tries int
 	// Retention of the log; an open run is carried before a third of it has passed. Default 24 h.
 	Retention time.Duration
@@ -58,7 +58,7 @@ func (c Config) withDefaults() Config {
 	c.ID = cmp.Or(c.ID, events.NewID(time.Now()))
 	c.Concurrency = cmp.Or(c.Concurrency, 128)
 	c.TurnTimeout = cmp.Or(c.TurnTimeout, 10*time.Minute)
-	c.Tries = cmp.Or(c.Tries, 4)
+	c.Tries = min(cmp.Or(c.Tries, 4), 10)
 	c.Retention = cmp.Or(c.Retention, 24*time.Hour)
 	c.Sweep = cmp.Or(c.Sweep, 10*time.Second)
 	c.DeepSweep = cmp.Or(c.DeepSweep, 10*time.Minute)

@@ -282,7 +282,7 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 	} else if !slices.Contains([]string{"", "auto", "none", "required"}, req.ToolChoice) {
 		return events.Errorf(events.CodeInvalidRequest, "toolChoice is %q; use auto, none, required or tool:<key>", req.ToolChoice)
 	}
-	for _, id := range []string{cmp.Or(req.Model, def.Model), structuringModel(req, def)} {
+	for _, id := range append(events.Options{Model: req.Model}.Models(def), structuringModel(req, def)) {
 		if id == "" {
 			continue
 		}

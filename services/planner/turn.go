@@ -23,24 +23,13 @@ var errEnded = errors.New("the run has ended")
 // think asks the model for a turn, publishes what it says as it comes, and commits it after head. Two planners may do
 // this at once; one turn is stored, and the committed step names the attempt whose chunks count.
 func (s *Service) think(ctx context.Context, st *events.State, head events.Event, def *definition, delivery int) error {
-	model, name, err := s.cfg.Models.Model(cmp.Or(st.Options.Model, def.agent.Model))
-	if err != nil {
-		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
-	}
 	messages, err := s.conn.Whole(ctx, st.Transcript())
 	if err != nil {
 		return fmt.Errorf("read the results of %s: %w", st.RunID, err)
 	}
-	p, broken := promptOf(ctx, st, def, name, messages)
-	if broken == nil {
-		broken = p.searches(model, cmp.Or(st.Options.Model, def.agent.Model))
-	}
-	if broken != nil {
-		return s.conclude(ctx, st, head, *failedEnd(st, broken))
-	}
 	turnCtx, done := s.enterTurn(ctx, st.RunID)
-	t, err := s.ask(turnCtx, st, model, p, delivery)
-	if err == nil {
+	t, broken, err := s.askAny(turnCtx, st, def, messages, delivery)
+	if err == nil && broken == nil {
 		err = s.structure(turnCtx, st, def, &t)
 	}
 	ended := turnCtx.Err() != nil && context.Cause(turnCtx) == errEnded //nolint:errorlint // our own cause, unwrapped
@@ -52,8 +41,10 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 		return ctx.Err()
 	case err != nil:
 		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
+	case broken != nil:
+		return s.conclude(ctx, st, head, *failedEnd(st, broken))
 	}
-	t.model, t.delivery = cmp.Or(st.Options.Model, def.agent.Model), delivery
+	t.delivery = delivery
 	return s.commit(ctx, st, head, t, limitsOf(def.agent.Limits, st.Options.Limits))
 }
 
@@ -73,12 +64,51 @@ func (s *Service) enterTurn(ctx context.Context, run string) (context.Context, f
 	}
 }
 
+// warningFallback is the code of warnings that another model is asked.
+const warningFallback = "model_fallback"
+
+// askAny asks the run's model, and where that fails its fallbacks, each as often as a model is asked. What is broken would be
+// so for every model, or is said of the first.
+func (s *Service) askAny(ctx context.Context, st *events.State, def *definition, messages []events.Message, delivery int) (turn, *events.Error, error) {
+	var first error
+	ids := st.Options.Models(def.agent)
+	for i, id := range ids {
+		model, name, err := s.cfg.Models.Model(id)
+		if err == nil {
+			p, broken := promptOf(ctx, st, def, name, messages)
+			if broken == nil {
+				broken = p.searches(model, id)
+			}
+			if broken != nil && i == 0 {
+				return turn{}, broken, nil
+			}
+			if broken != nil {
+				continue
+			}
+			var t turn
+			if t, err = s.ask(ctx, st, model, p, (delivery-1)*triesPerDelivery+i*s.cfg.Tries); err == nil {
+				t.model = id
+				return t, nil, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return turn{}, nil, err
+		}
+		first = cmp.Or(first, err)
+		if i+1 < len(ids) {
+			s.log.WarnContext(ctx, "a model failed, another one is asked", "runId", st.RunID, "model", id, "next", ids[i+1], "error", err)
+			s.chunk(ctx, events.WarningChunk(st.RunID, warningFallback, fmt.Sprintf("the model %s failed: %s is asked", id, ids[i+1])))
+		}
+	}
+	return turn{}, nil, first
+}
+
 // ask asks until the model has finished a turn. The planner owns these retries: what may pass is asked again with
-// growing, jittered delay, and readers are told to drop what they saw of the attempt before.
-func (s *Service) ask(ctx context.Context, st *events.State, model agent.Model, p prompt, delivery int) (turn, error) {
+// growing, jittered delay, and readers are told to drop what they saw of the attempt before. Attempts are numbered after before.
+func (s *Service) ask(ctx context.Context, st *events.State, model agent.Model, p prompt, before int) (turn, error) {
 	var err error
 	for try := range s.cfg.Tries {
-		attempt := (delivery-1)*triesPerDelivery + try + 1
+		attempt := before + try + 1
 		t := s.newTeller(ctx, st, p, attempt)
 		var got turn
 		got, err = t.listen(ctx, model)

@@ -14,7 +14,7 @@ import (
 )
 
 var agentKeys = []string{
-	"name", "description", "instructions", "model", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
+	"name", "description", "instructions", "model", "fallbacks", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
 	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks", "toolSearch",
 	"toolCallConcurrency", "eagerToolExecution", "memory", "agents", "delegation", "structuredOutput",
 }
@@ -26,7 +26,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 		def := agent.Agent{
 			ID: p.name, Name: a.text("name"), Description: a.text("description"), Instructions: a.text("instructions"),
 			Model: a.text("model"), ToolIDs: a.tools(), RequireToolApproval: a.approval("requireToolApproval"),
-			Limits: a.limits(), ToolChoice: a.text("toolChoice"), ActiveTools: a.texts("activeTools"),
+			Fallbacks: a.texts("fallbacks"), Limits: a.limits(), ToolChoice: a.text("toolChoice"), ActiveTools: a.texts("activeTools"),
 			ModelSettings: a.jsonObject("modelSettings"), ProviderOptions: a.jsonObject("providerOptions"),
 			AutoResumeSuspendedTools: a.on("autoResumeSuspendedTools"), Transform: f.transform, Hooks: a.hooks(),
 			BackgroundTasks: a.backgroundTasks(), AgentIDs: a.named("agents", "agent"), Delegation: a.delegation(),
@@ -41,6 +41,9 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 		a.require("model")
 		a.checkNames(def)
 		a.checkModel("model", def.Model, known)
+		for _, id := range def.Fallbacks {
+			a.checkModel("fallbacks", id, known)
+		}
 		var err error
 		if def.ModelSettings, err = settings(f, def.Model, def.ModelSettings); err != nil {
 			a.fail("modelSettings", "%v", err)
