@@ -26,6 +26,7 @@ import (
 	"github.com/weirkeeper/weir/services/models/anthropic"
 	"github.com/weirkeeper/weir/services/models/google"
 	"github.com/weirkeeper/weir/services/models/openai"
+	"github.com/weirkeeper/weir/services/models/responses"
 	"github.com/weirkeeper/weir/services/models/scripted"
 )
 
@@ -44,7 +45,8 @@ type Provider struct {
 // Providers are the providers that need no configuration but a key or an address. A new one that speaks a known
 // protocol is a row here.
 var Providers = map[string]Provider{
-	"openai": {
+	"openai": {BaseURL: "https://api.openai.com/v1", NeedsKey: true, open: answers},
+	"openai-chat": { // the protocol that others call compatible with OpenAI
 		BaseURL: "https://api.openai.com/v1", NeedsKey: true, open: chat,
 		dialect: openai.Dialect{Strict: true, MaxTokens: "max_completion_tokens", NoTopK: true, WebSearch: "openai.web_search"},
 	},
@@ -180,6 +182,17 @@ func address(cfg ModelConfig, row Provider) (string, error) {
 		return "", fmt.Errorf("provider %s needs an API key", cfg.Provider)
 	}
 	return base, nil
+}
+
+// answers opens a server that speaks the Responses API. Requests carry options for it under the provider's name.
+func answers(provider string, cfg ModelConfig, row Provider) (agent.Model, error) {
+	base, err := address(cfg, row)
+	if err != nil {
+		return nil, err
+	}
+	return responses.New(responses.Config{
+		Provider: provider, BaseURL: base, APIKey: cfg.APIKey, Headers: cfg.Headers, Idle: cfg.Idle,
+	})
 }
 
 // messages opens a server that speaks Anthropic's Messages API. Requests carry options for it under the provider's name.

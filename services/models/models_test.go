@@ -133,7 +133,13 @@ func rowTestOf(name string) rowTest {
 			path: "/some/model:streamGenerateContent", key: "X-Goog-Api-Key", sends: `"maxOutputTokens":9`, option: `"reasoningEffort":"low"`,
 			answer: `data: {"candidates":[{"content":{"parts":[{"text":"Hi."}]},"finishReason":"STOP"}]}` + "\n\n",
 		}
-	case "openai", "xai":
+	case "openai":
+		return rowTest{
+			path: "/responses", key: "Authorization", sends: `"max_output_tokens":9`,
+			answer: `data: {"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":"Hi."}` + "\n\n" +
+				`data: {"type":"response.completed","response":{"status":"completed"}}` + "\n\n",
+		}
+	case "openai-chat", "xai":
 		return rowTest{path: "/chat/completions", key: "Authorization", sends: `"max_completion_tokens":9`, answer: chatAnswer}
 	default:
 		return rowTest{path: "/chat/completions", key: "Authorization", sends: `"max_tokens":9`, answer: chatAnswer}

@@ -95,6 +95,10 @@ func (m Mock) LastMessages(t *testing.T) []Message {
 		for _, c := range said.ToolCalls {
 			one.Calls = append(one.Calls, AskedCall{c.ID, c.Function.Name, c.Function.Arguments})
 		}
+		if n := len(out) - 1; n >= 0 && one.Role == events.RoleAssistant && out[n].Role == one.Role { // a protocol without turns
+			out[n].Text, out[n].Calls = out[n].Text+one.Text, append(out[n].Calls, one.Calls...)
+			continue
+		}
 		out = append(out, one)
 	}
 	return out

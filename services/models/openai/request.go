@@ -55,7 +55,7 @@ func (c *Client) format(req agent.ModelRequest) json.RawMessage {
 	if len(req.OutputSchema) == 0 || !c.dialect.Strict || !adapter.IsObject(req.OutputSchema) {
 		return nil
 	}
-	schema, err := strictDialect.Schema(req.OutputSchema)
+	schema, err := StrictDialect.Schema(req.OutputSchema)
 	if err != nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (c *Client) addSettings(body *adapter.Object, r *adapter.Request, req agent
 func (c *Client) function(r *adapter.Request, t agent.ModelTool) wireTool {
 	f := wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema}
 	if t.Strict && c.dialect.Strict {
-		strict, err := strictDialect.Schema(t.InputSchema)
+		strict, err := StrictDialect.Schema(t.InputSchema)
 		if err != nil {
 			r.Warn("tool %q is not strict: %v", t.Name, err)
 		} else {
@@ -164,8 +164,8 @@ func (c *Client) addTools(body *adapter.Object, r *adapter.Request, req agent.Mo
 	return body.SetJSON("tool_choice", map[string]any{"type": "function", "function": map[string]string{"name": name}})
 }
 
-// strictDialect is what OpenAI's strict function calling can say.
-var strictDialect = adapter.Strict{
+// StrictDialect is what OpenAI's strict function calling can say.
+var StrictDialect = adapter.Strict{
 	RequireAll: true,
 	Keywords: []string{
 		"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "oneOf", "$ref",

@@ -26,7 +26,7 @@ func TestB1_12StrictParameters(t *testing.T) {
 			`{"type":"object","properties":{"a":{"type":"string","format":"date-time"},"b":{"type":"string"}},"required":["a","b"],"additionalProperties":false}`,
 		},
 	} {
-		got, err := strictDialect.Schema(json.RawMessage(test.schema))
+		got, err := StrictDialect.Schema(json.RawMessage(test.schema))
 		if err != nil || string(got) != test.want {
 			t.Errorf("%s: got %s, %v\nwant %s", test.name, got, err, test.want)
 		}
@@ -38,7 +38,7 @@ func TestB1_12StrictParameters(t *testing.T) {
 		`{"type":"object","properties":{"a":{"allOf":[]}}}`, `{"type":"object","properties":{},"patternProperties":{}}`,
 		`{"type":"object","properties":{"a":` + deep + `}}`,
 	} {
-		if got, err := strictDialect.Schema(json.RawMessage(schema)); err == nil {
+		if got, err := StrictDialect.Schema(json.RawMessage(schema)); err == nil {
 			t.Errorf("Schema(%s) = %s, want an error", schema, got)
 		}
 	}
