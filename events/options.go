@@ -57,11 +57,11 @@ func (o Options) Providers(agent AgentDef) (json.RawMessage, error) {
 
 // mergeObjects are the members of two objects; of those that are in both the second's, or both merged down to the depth.
 func mergeObjects(base, over json.RawMessage, depth int) (json.RawMessage, error) {
-	if len(base) == 0 || len(over) == 0 {
-		return firstRaw(over, base), nil
-	}
-	var a, b map[string]json.RawMessage
-	if depth == 0 || json.Unmarshal(base, &a) != nil || json.Unmarshal(over, &b) != nil {
+	a, b := membersOf(base), membersOf(over)
+	switch {
+	case len(over) == 0:
+		return base, nil
+	case depth == 0 || a == nil || b == nil:
 		return over, nil
 	}
 	for name, value := range b {
@@ -69,19 +69,18 @@ func mergeObjects(base, over json.RawMessage, depth int) (json.RawMessage, error
 		if err != nil {
 			return nil, err
 		}
-		if a == nil {
-			a = map[string]json.RawMessage{}
-		}
 		a[name] = merged
 	}
 	return Marshal(a)
 }
 
-func firstRaw(a, b json.RawMessage) json.RawMessage {
-	if len(a) > 0 {
-		return a
+// membersOf are the members of an object; nil when it is none.
+func membersOf(raw json.RawMessage) map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	if len(raw) == 0 || json.Unmarshal(raw, &m) != nil {
+		return nil
 	}
-	return b
+	return m
 }
 
 // TransformPolicy says what may be shown of the calls of the run: the request's word, else that of the agent; nil when

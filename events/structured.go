@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
@@ -146,8 +147,8 @@ func PartialJSON(text string) (json.RawMessage, bool) {
 		out = append([]byte(strings.ToValidUTF8(text, "")), '"')
 		p.safeOpen = p.open
 	}
-	for i := len(p.safeOpen) - 1; i >= 0; i-- {
-		out = append(out, p.safeOpen[i])
+	for _, bracket := range slices.Backward(p.safeOpen) {
+		out = append(out, bracket)
 	}
 	return out, len(out) > 0 && json.Valid(out)
 }

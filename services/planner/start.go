@@ -282,23 +282,22 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 	} else if !slices.Contains([]string{"", "auto", "none", "required"}, req.ToolChoice) {
 		return events.Errorf(events.CodeInvalidRequest, "toolChoice is %q; use auto, none, required or tool:<key>", req.ToolChoice)
 	}
-	for _, id := range append(events.Options{Model: req.Model}.Models(def), structuringModel(req, def)) {
-		if id == "" {
-			continue
-		}
+	return s.checkModels(req, def)
+}
+
+// checkModels refuses models that cannot be opened: the run's, its fallbacks, and one that makes the value it is asked for.
+func (s *Service) checkModels(req events.RunRequested, def events.AgentDef) *events.Error {
+	options := events.Options{Model: req.Model, StructuredOutput: req.StructuredOutput}
+	ids := options.Models(def)
+	if want := options.Structured(def); want != nil && want.Model != "" {
+		ids = append(ids, want.Model)
+	}
+	for _, id := range ids {
 		if _, _, err := s.cfg.Models.Model(id); err != nil {
 			return events.Errorf(events.CodeInvalidRequest, "%v", err)
 		}
 	}
 	return nil
-}
-
-// structuringModel is the model of its own that makes the value which the run is asked for, when one does.
-func structuringModel(req events.RunRequested, def events.AgentDef) string {
-	if want := (events.Options{StructuredOutput: req.StructuredOutput}).Structured(def); want != nil {
-		return want.Model
-	}
-	return ""
 }
 
 // exists handles a start whose run id is taken: by this very request, by one that says the same, or by another.

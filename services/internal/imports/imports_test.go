@@ -32,12 +32,14 @@ var ours = map[string][]string{
 	"services/tools":           {"events", "services/agent", "services/internal/egress"}, // models say what is fetched
 	"services/models": {
 		"services/agent", "services/models/anthropic", "services/models/google", "services/models/openai",
+		"services/models/responses",
 		"services/models/scripted",
 	},
 	"services/models/anthropic": {"events", "services/agent", "services/models/internal/adapter"},
 	"services/models/google":    {"events", "services/agent", "services/models/internal/adapter"},
 	"services/models/modeltest": {"events", "services/agent"},
 	"services/models/openai":    {"events", "services/agent", "services/models/internal/adapter"},
+	"services/models/responses": {"events", "services/agent", "services/models/internal/adapter", "services/models/openai"},
 	"services/models/scripted":  {"events", "services/agent"},
 
 	"services/models/internal/adapter": {"events", "services/agent"},

@@ -70,14 +70,10 @@ func (s *stream) send(kind string, more map[string]any) {
 }
 
 // item sends an item in pieces: that it begins, its deltas, and that it is whole.
-func (s *stream) item(index int, begun, whole map[string]any, delta string, pieces []string, more map[string]any) {
+func (s *stream) item(index int, begun, whole map[string]any, delta string, pieces []string) {
 	s.send("response.output_item.added", map[string]any{"output_index": index, "item": begun})
 	for _, p := range pieces {
-		e := map[string]any{"output_index": index, "item_id": begun["id"], "delta": p}
-		for k, v := range more {
-			e[k] = v
-		}
-		s.send(delta, e)
+		s.send(delta, map[string]any{"output_index": index, "item_id": begun["id"], "content_index": 0, "summary_index": 0, "delta": p})
 	}
 	if whole != nil {
 		s.send("response.output_item.done", map[string]any{"output_index": index, "item": whole})
@@ -93,14 +89,14 @@ func answer(w io.Writer, req *http.Request, r modeltest.Reply) {
 		summary := []any{map[string]any{"type": "summary_text", "text": strings.Join(r.Reasoning, "")}}
 		s.item(index, map[string]any{"type": "reasoning", "id": "rs_1", "summary": []any{}},
 			map[string]any{"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "gAAA"},
-			"response.reasoning_summary_text.delta", r.Reasoning, map[string]any{"summary_index": 0})
+			"response.reasoning_summary_text.delta", r.Reasoning)
 		index++
 	}
 	if len(r.Text) > 0 {
 		content := []any{map[string]any{"type": "output_text", "text": strings.Join(r.Text, ""), "annotations": []any{}}}
 		s.item(index, map[string]any{"type": "message", "id": "msg_1", "role": "assistant", "content": []any{}},
 			map[string]any{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content},
-			"response.output_text.delta", r.Text, map[string]any{"content_index": 0})
+			"response.output_text.delta", r.Text)
 		index++
 	}
 	for i, c := range r.Calls {
@@ -117,7 +113,7 @@ func answer(w io.Writer, req *http.Request, r modeltest.Reply) {
 		if whole {
 			done = call(strings.Join(c.Args, ""), status)
 		}
-		s.item(index, call("", "in_progress"), done, "response.function_call_arguments.delta", c.Args, nil)
+		s.item(index, call("", "in_progress"), done, "response.function_call_arguments.delta", c.Args)
 		index++
 	}
 	switch r.End {

@@ -96,7 +96,8 @@ func TestB1_12_Strict(t *testing.T) {
 	req := hello()
 	schema := json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}},"required":["a"]}`)
 	req.Tools = []agent.ModelTool{
-		{Name: "loose", InputSchema: schema}, {Name: "strict", InputSchema: schema, Strict: true},
+		{Name: "loose", InputSchema: schema},
+		{Name: "strict", InputSchema: schema, Strict: true},
 		{Name: "beyond", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"not":{}}}}`), Strict: true},
 	}
 	body, warnings := sent(t, req)
