@@ -135,6 +135,10 @@ type AgentDef struct {
 	// Delegation says how it delegates to its sub-agents.
 	Delegation *Delegation `json:"delegation,omitempty"`
 
+	// StopWhen ends its runs beside their limits; PrepareStep changes single turns.
+	StopWhen    []StopCondition `json:"stopWhen,omitempty"`
+	PrepareStep []StepChange    `json:"prepareStep,omitempty"`
+
 	// StructuredOutput asks its runs for a JSON value that fits a schema; nil: for text.
 	StructuredOutput *StructuredOutput `json:"structuredOutput,omitempty"`
 }

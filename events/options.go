@@ -109,11 +109,3 @@ func (o Options) ToolApproval(agent AgentDef) *Approval {
 	}
 	return agent.RequireToolApproval
 }
-
-// Told is what the model is told first: the request's word, else that of the agent.
-func (o Options) Told(agent AgentDef) string {
-	if o.Instructions != nil {
-		return *o.Instructions
-	}
-	return agent.Instructions
-}

@@ -115,7 +115,7 @@ func ParsePreviewForm(raw json.RawMessage) (*PreviewForm, error) {
 	if f.Go {
 		return &f, nil
 	}
-	if _, err := parseTemplate(f.Template); err != nil {
+	if _, err := parseTemplate(f.Template, maxTemplateText); err != nil {
 		return nil, err
 	}
 	return &f, nil
@@ -124,7 +124,7 @@ func ParsePreviewForm(raw json.RawMessage) (*PreviewForm, error) {
 // RenderPreview makes a preview of a template over frozen arguments. Secret fields of the schema are not shown. A key
 // that the arguments lack, or a template that takes too much work, is an error.
 func RenderPreview(template string, schema *Schema, args json.RawMessage) (Preview, error) {
-	t, err := parseTemplate(template)
+	t, err := parseTemplate(template, maxTemplateText)
 	if err != nil {
 		return Preview{}, err
 	}
@@ -135,7 +135,11 @@ func RenderPreview(template string, schema *Schema, args json.RawMessage) (Previ
 	if !ok {
 		return Preview{}, errors.New("the arguments cannot be shown")
 	}
-	return t.render(data)
+	text, _, err := t.render(data, MaxPreviewText)
+	if err != nil {
+		return Preview{}, err
+	}
+	return TextPreview(text, MaxPreviewText), nil
 }
 
 // PreviewRequest asks a host of a tool what a call would do (request on svc.tool.<pool>.<tool>.preview; stored nowhere).

@@ -48,5 +48,8 @@ type CallPlanned struct {
 	ProviderCallID string `json:"providerCallId,omitempty"`
 	Truncated      bool   `json:"truncated,omitempty"` // the turn was cut inside the arguments: never runs
 
+	// Withheld says that this turn was not given the tool, though the run has it: the call is one of an unknown tool.
+	Withheld bool `json:"withheld,omitempty"`
+
 	Background *CallBackground `json:"background,omitempty"` // it runs in the background
 }

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Templates of previews have the syntax of package text/template and are evaluated here: what a template may do is
+// Templates of previews and of instructions have the syntax of package text/template and are evaluated here: what a template may do is
 // little, so that none can take long, use much memory, or show a number in other digits than the arguments have.
 
 // maxTemplateSteps bounds the work of one template.
@@ -29,22 +29,22 @@ var templateFunctions = map[string]int{
 type template struct{ root *parse.ListNode }
 
 // parseTemplate reads a template and refuses what it may not do.
-func parseTemplate(text string) (*template, error) {
-	if len(text) > maxTemplateText {
-		return nil, fmt.Errorf("the template has %d bytes, at most %d are allowed", len(text), maxTemplateText)
+func parseTemplate(text string, most int) (*template, error) {
+	if len(text) > most {
+		return nil, fmt.Errorf("the template has %d bytes, at most %d are allowed", len(text), most)
 	}
 	known := map[string]any{}
 	for name := range templateFunctions {
 		known[name] = true
 	}
-	trees, err := parse.Parse("preview", text, "", "", known)
+	trees, err := parse.Parse("text", text, "", "", known)
 	if err != nil {
-		return nil, errors.New("line " + strings.TrimPrefix(err.Error(), "template: preview:"))
+		return nil, errors.New("line " + strings.TrimPrefix(err.Error(), "template: text:"))
 	}
 	if len(trees) > 1 {
-		return nil, errors.New("a template of a preview defines no others")
+		return nil, errors.New("a template defines no others")
 	}
-	tree := trees["preview"]
+	tree := trees["text"]
 	if tree == nil || tree.Root == nil { // nothing but comments
 		return &template{root: &parse.ListNode{NodeType: parse.NodeList}}, nil
 	}
@@ -75,7 +75,7 @@ func checkNode(n parse.Node) error {
 	case *parse.RangeNode:
 		return checkBranch(&n.BranchNode)
 	}
-	return fmt.Errorf("%s is not allowed in a preview", n)
+	return fmt.Errorf("%s is not allowed in a template", n)
 }
 
 func checkBranch(b *parse.BranchNode) error {
@@ -113,17 +113,17 @@ func checkOperand(n parse.Node) error {
 		*parse.NilNode:
 		return nil
 	}
-	return fmt.Errorf("%s is not allowed in a preview", n)
+	return fmt.Errorf("%s is not allowed in a template", n)
 }
 
-// render evaluates the template over a decoded value, with numbers as [json.Number].
-func (t *template) render(data any) (Preview, error) {
-	r := &renderer{left: maxTemplateSteps, vars: []templateVar{{"$", data}}}
-	err := r.list(t.root, data)
-	if err != nil && !errors.Is(err, errFull) {
-		return Preview{}, err
+// render evaluates the template over a decoded value, with numbers as [json.Number]. What goes beyond so many bytes is not
+// written, and full says so.
+func (t *template) render(data any, most int) (text string, full bool, err error) {
+	r := &renderer{left: maxTemplateSteps, most: most, vars: []templateVar{{"$", data}}}
+	if err = r.list(t.root, data); errors.Is(err, errFull) {
+		return r.out.String(), true, nil
 	}
-	return TextPreview(r.out.String(), MaxPreviewText), nil
+	return r.out.String(), false, err
 }
 
 var (
@@ -136,6 +136,7 @@ var (
 type renderer struct {
 	out  strings.Builder
 	left int // steps
+	most int // bytes
 	vars []templateVar
 }
 
@@ -195,7 +196,7 @@ func (r *renderer) node(n parse.Node, dot any) error {
 
 func (r *renderer) write(text string) error {
 	r.out.WriteString(text)
-	if r.out.Len() > MaxPreviewText {
+	if r.out.Len() > r.most {
 		return errFull
 	}
 	return nil

@@ -22,7 +22,7 @@ type Agent struct {
 	ID           string
 	Name         string // for people; default none
 	Description  string // by which the model of a supervisor chooses it
-	Instructions string
+	Instructions string // a template over the request context: {{.tenant}}
 	Model        string // "<provider>/<model>"
 	// Fallbacks are models that are asked when Model fails, in order, each after the tries of the one before. A request that
 	// names a model has none. Default: none.
@@ -66,6 +66,11 @@ type Agent struct {
 
 	// Delegation says how it delegates to its sub-agents. Default: see [events.Delegation].
 	Delegation *events.Delegation
+
+	// StopWhen ends its runs beside their limits: looked at when a run would go on with another turn. Default: nothing.
+	StopWhen []events.StopCondition
+	// PrepareStep changes single turns: their model, tool choice, active tools, instructions. Default: nothing.
+	PrepareStep []events.StepChange
 
 	// StructuredOutput asks its runs for a JSON value that fits a schema. Default: they end with a text.
 	StructuredOutput *events.StructuredOutput
@@ -113,7 +118,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 		ProviderOptions: a.ProviderOptions, AutoResumeSuspendedTools: a.AutoResumeSuspendedTools, Hooks: a.Hooks,
 		Transform: a.Transform, BackgroundTasks: a.BackgroundTasks, ToolSearch: a.ToolSearch.def(),
 		ToolCallConcurrency: events.Concurrency(a.ToolCallConcurrency), Memory: a.Memory, Delegation: a.Delegation,
-		StructuredOutput: a.StructuredOutput,
+		StructuredOutput: a.StructuredOutput, StopWhen: a.StopWhen, PrepareStep: a.PrepareStep,
 	}
 	if a.ActiveTools != nil {
 		active := slices.Clone(a.ActiveTools)
@@ -125,7 +130,7 @@ func (a *Agent) Def() (events.AgentDef, error) {
 	}
 	issues := slices.Concat(a.textIssues(), a.toolIssues(), a.choiceIssues(), limitIssues(a.Limits), a.Hooks.Check(), a.backgroundIssues(),
 		d.ToolSearch.Check(d.Tools), d.ToolCallConcurrency.Check(), d.Memory.Check(), d.Delegation.Check(),
-		d.StructuredOutput.Check())
+		d.StructuredOutput.Check(), events.CheckStops(a.StopWhen, a.Keys()), events.CheckSteps(a.PrepareStep, a.Keys()))
 	if _, err := SafeNames(a.Keys()); err != nil {
 		if len(issues) == 0 {
 			return d, err
@@ -198,6 +203,9 @@ func (a *Agent) textIssues() []events.Issue {
 	}
 	if len(a.Fallbacks) > maxFallbacks {
 		list = append(list, events.Issue{Field: "fallbacks", Message: fmt.Sprintf("at most %d are asked", maxFallbacks)})
+	}
+	if err := events.CheckInstructions(a.Instructions); err != nil {
+		list = append(list, events.Issue{Field: "instructions", Message: "as a template: " + err.Error()})
 	}
 	for field, raw := range map[string]json.RawMessage{
 		"modelSettings": a.ModelSettings, "providerOptions": a.ProviderOptions,

@@ -69,6 +69,17 @@
 // Where [Agent].AutoResumeSuspendedTools is set, what a user says next in the thread may be that answer: a model reads it out
 // of the message. So suspend to be given data; to be given consent, ask for approval, which no message gives.
 //
+// # What a turn is told, and when a run ends
+//
+// Instructions are a template over the request context: "You help {{.tenant}}." StopWhen ends a run that would go on, and
+// PrepareStep changes single turns:
+//
+//	StopWhen:    []events.StopCondition{{HasToolCall: "submit"}, {When: "run.tokens > 5000"}},
+//	PrepareStep: []events.StepChange{{When: "run.step == 0", ToolChoice: "required", ActiveTools: &[]string{"lookup"}}},
+//
+// Expressions see run (id, thread, resource, requester, step, tokens, steps with text and calls), agent and context. A function
+// that the planner was given (planner.Config) is named by Func. What cannot be evaluated ends the run as failed.
+//
 // # Values in place of text
 //
 // An agent whose runs should end with a JSON value says its schema:

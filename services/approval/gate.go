@@ -100,7 +100,7 @@ func (q question) freeze(ctx context.Context) (frozen, *events.CallFinished) {
 		return q.ready.frozen, q.ready.refused
 	}
 	t, known := q.run.tools[q.planned.ToolName]
-	if usable := q.run.usable(ctx, q.loaded); !known || !slices.Contains(usable, q.planned.ToolName) {
+	if usable := q.run.usable(ctx, q.loaded); !known || q.planned.Withheld || !slices.Contains(usable, q.planned.ToolName) {
 		return frozen{}, q.result(events.OutcomeUnknown, unknownTool(q.planned.ToolName, usable))
 	}
 	args := q.edited

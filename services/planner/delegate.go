@@ -132,14 +132,18 @@ func (s *Service) neverStarts(ctx context.Context, release events.Event, rel eve
 // childOf is the start of a child: what it is to do, what it may see of its supervisor, and what is left of the supervisor's
 // limits. Of the supervisor's instructions it sees nothing, unless the supervisor's definition says so.
 func (s *Service) childOf(rel events.CallReleased, parent *events.State, def *definition, sub events.AgentDef, in events.DelegationInput) events.RunStarted {
-	said := def.agent.Delegation.Select(parent.Messages, parent.Options.Told(def.agent))
+	told, err := parent.Told(def.agent)
+	if err != nil {
+		told = "" // what the supervisor was not told is nothing to be passed on
+	}
+	said := def.agent.Delegation.Select(parent.Messages, told)
 	req := events.RunRequested{
 		AgentID: sub.ID, RunID: rel.ToolCallID, RequestContext: parent.RequestContext, Limits: remainder(parent, def, in),
 		Messages: append(said, events.TextMessage(events.RoleUser, in.Prompt)),
 	}
 	req.ThreadID, req.ResourceID = below(parent, rel, in)
-	if in.Instructions != "" {
-		all := joined(sub.Instructions, in.Instructions)
+	if own, err := events.RenderInstructions(sub.Instructions, parent.RequestContext); err == nil && in.Instructions != "" {
+		all := joined(own, in.Instructions) // without its own the child fails, as it does when the model adds nothing
 		req.Instructions = &all
 	}
 	path := append(append([]events.PathEntry{}, parent.Path...), events.PathEntry{AgentID: sub.ID, RunID: rel.ToolCallID})

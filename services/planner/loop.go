@@ -207,7 +207,7 @@ func resumedEnd(st *events.State, runs []string) *events.RunEnded {
 func limitEnd(st *events.State, limit string) *events.RunEnded {
 	e := endOf(st, events.RunCompleted)
 	e.FinishReason, e.Limit = reasonOther, limit
-	if limit == limitSteps {
+	if limit == limitSteps || limit == limitStop {
 		e.FinishReason = reasonToolCalls
 	}
 	return e

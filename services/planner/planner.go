@@ -18,6 +18,7 @@ import (
 	"github.com/weirkeeper/weir/jetstream"
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/internal/lru"
+	"github.com/weirkeeper/weir/services/internal/rule"
 	"github.com/weirkeeper/weir/services/internal/service"
 )
 
@@ -44,6 +45,10 @@ type Config struct {
 	TurnTimeout time.Duration
 	// Tries is how often a turn is asked for of a model that fails in a way that may pass. Default 4, at most 10.
 	Tries int
+	// StopWhen and PrepareStep are functions that agents name in stopWhen and prepareStep. Every planner of the namespace needs
+	// those that its agents name: without one a run that needs it fails.
+	StopWhen    map[string]StopFunc
+	PrepareStep map[string]StepFunc
 	// Retention of the log; an open run is carried before a third of it has passed. Default 24 h.
 	Retention time.Duration
 	// Sweep is the pause between two sweeps, DeepSweep between two that look at every run. Default 10 s and 10 min.
@@ -79,6 +84,7 @@ type Service struct {
 
 	states *lru.Cache[string, memory]      // by run id
 	agents *lru.Cache[string, *definition] // by digests
+	exprs  *rule.Cache
 
 	mu    sync.Mutex
 	turns map[string]context.CancelFunc // turns under way, by run id
@@ -104,6 +110,7 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 		origin: &events.Origin{Namespace: conn.Namespace(), Service: Name},
 		states: lru.New[string, memory](maxStateBytes),
 		agents: lru.New[string, *definition](maxDefinitions),
+		exprs:  rule.NewCache(maxDefinitions),
 		turns:  map[string]context.CancelFunc{},
 	}, nil
 }
@@ -261,6 +268,13 @@ func (s *Service) advance(ctx context.Context, st *events.State, head events.Eve
 	act := next(st, limitsOf(def.agent.Limits, st.Options.Limits))
 	if act.wait {
 		return nil
+	}
+	if act.turn {
+		if yes, broken := s.stops(ctx, st, def); broken != nil {
+			act = action{end: failedEnd(st, broken)}
+		} else if yes {
+			act = action{end: limitEnd(st, limitStop)}
+		}
 	}
 	if act.end == nil || !st.Waiting { // its end holds what it has said
 		if err := s.keepTurn(ctx, st, def); err != nil {

@@ -25,11 +25,13 @@ func promptOf(ctx context.Context, st *events.State, def *definition, model stri
 		return prompt{}, events.Errorf(events.CodeTranscriptBroken, "%v", err)
 	}
 	p := prompt{keys: map[string]string{}, def: def, request: agent.ModelRequest{
-		Model: model, Instructions: st.Options.Told(def.agent),
-		ToolChoice:     cmp.Or(st.Options.ToolChoice, def.agent.ToolChoice, "auto"),
+		Model: model, ToolChoice: cmp.Or(st.Options.ToolChoice, def.agent.ToolChoice, "auto"),
 		IdempotencyKey: fmt.Sprintf("%s-%d", st.RunID, st.Step+1),
 	}}
 	var err error
+	if p.request.Instructions, err = st.Told(def.agent); err != nil {
+		return prompt{}, events.Errorf(events.CodeInvalidDefinition, "the instructions of agent %s: %v", st.AgentID, err)
+	}
 	if p.request.Settings, err = st.Options.Settings(def.agent); err == nil {
 		p.request.ProviderOptions, err = st.Options.Providers(def.agent)
 	}

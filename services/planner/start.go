@@ -282,6 +282,10 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 	} else if !slices.Contains([]string{"", "auto", "none", "required"}, req.ToolChoice) {
 		return events.Errorf(events.CodeInvalidRequest, "toolChoice is %q; use auto, none, required or tool:<key>", req.ToolChoice)
 	}
+	asked := &events.State{RequestContext: req.RequestContext, Options: events.Options{Instructions: req.Instructions}}
+	if _, err := asked.Told(def); err != nil {
+		return events.Errorf(events.CodeInvalidRequest, "the instructions of agent %s, with this requestContext: %v", def.ID, err)
+	}
 	return s.checkModels(req, def)
 }
 

@@ -70,7 +70,13 @@ const warningFallback = "model_fallback"
 // askAny asks the run's model, and where that fails its fallbacks, each as often as a model is asked. What is broken would be
 // so for every model, or is said of the first.
 func (s *Service) askAny(ctx context.Context, st *events.State, def *definition, messages []events.Message, delivery int) (turn, *events.Error, error) {
+	change, broken := s.prepared(ctx, st, def)
+	if broken != nil {
+		return turn{}, broken, nil
+	}
 	var first error
+	run := st
+	st = changed(st, def, change)
 	ids := st.Options.Models(def.agent)
 	for i, id := range ids {
 		model, name, err := s.cfg.Models.Model(id)
@@ -88,6 +94,7 @@ func (s *Service) askAny(ctx context.Context, st *events.State, def *definition,
 			var t turn
 			if t, err = s.ask(ctx, st, model, p, (delivery-1)*triesPerDelivery+i*s.cfg.Tries); err == nil {
 				t.model = id
+				withhold(t.calls, st, run, def)
 				return t, nil, nil
 			}
 		}

@@ -16,7 +16,7 @@ import (
 var agentKeys = []string{
 	"name", "description", "instructions", "model", "fallbacks", "tools", "requireToolApproval", "limits", "toolChoice", "activeTools",
 	"modelSettings", "providerOptions", "autoResumeSuspendedTools", "transform", "hooks", "backgroundTasks", "toolSearch",
-	"toolCallConcurrency", "eagerToolExecution", "memory", "agents", "delegation", "structuredOutput",
+	"toolCallConcurrency", "eagerToolExecution", "memory", "agents", "delegation", "structuredOutput", "stopWhen", "prepareStep",
 }
 
 // readAgents reads the section agents.
@@ -31,7 +31,7 @@ func (o object) readAgents(f *File, known map[string]models.ModelConfig) {
 			AutoResumeSuspendedTools: a.on("autoResumeSuspendedTools"), Transform: f.transform, Hooks: a.hooks(),
 			BackgroundTasks: a.backgroundTasks(), AgentIDs: a.named("agents", "agent"), Delegation: a.delegation(),
 		}
-		def.StructuredOutput = a.structuredOutput(known)
+		def.StructuredOutput, def.StopWhen, def.PrepareStep = a.structuredOutput(known), a.stopWhen(), a.prepareStep(known)
 		if a.has("transform") {
 			def.Transform = a.policy(f)
 		}

@@ -99,7 +99,11 @@ func TestFullExample(t *testing.T) {
 		Limits:              &events.Limits{Steps: 10, Tokens: 100000, Failures: 3, Repeats: 2, Time: events.Duration(10 * time.Minute)},
 		ToolChoice:          "tool:refund", ActiveTools: &[]string{"refund"},
 		ModelSettings: []byte(`{"max_tokens":4096,"seed":7,"temperature":0.5}`), // the model's defaults below its own
-		Fallbacks:     []string{"openai/gpt-5", "anthropic/claude-sonnet-4-5"},
+		StopWhen:      []events.StopCondition{{HasToolCall: "refund"}, {When: "run.tokens > 5000 && context.tier == 'free'"}, {Func: "budget"}},
+		PrepareStep: []events.StepChange{
+			{When: "run.step == 0", ToolChoice: "required", ActiveTools: &[]string{"lookup"}, Instructions: new("Look it up first.")}, {Func: "route"},
+		},
+		Fallbacks: []string{"openai/gpt-5", "anthropic/claude-sonnet-4-5"},
 		StructuredOutput: &events.StructuredOutput{
 			Schema:        []byte(`{"properties":{"answer":{"type":"string"}},"required":["answer"],"type":"object"}`),
 			ErrorStrategy: events.ErrorFallback, FallbackValue: []byte(`{"answer":""}`), Model: "scripted/support",

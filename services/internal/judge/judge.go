@@ -162,7 +162,7 @@ func byHooks(ctx context.Context, e *rule.Evaluator, hooks []events.Rule, in rul
 
 // Holds evaluates the condition of a grant over frozen arguments, which is all that it may look at.
 func Holds(ctx context.Context, e *rule.Evaluator, when string, frozen json.RawMessage) (bool, error) {
-	args, err := exact(frozen)
+	args, err := rule.Decode(frozen)
 	if err != nil {
 		return false, err
 	}
@@ -181,11 +181,11 @@ func requirement(a *events.Approval) rule.Requirement {
 
 // Input is what expressions see of a call.
 func (c Call) Input() (rule.Input, error) {
-	args, err := exact(c.Args)
+	args, err := rule.Decode(c.Args)
 	if err != nil {
 		return rule.Input{}, err
 	}
-	given, err := exact(c.Context)
+	given, err := rule.Decode(c.Context)
 	if err != nil {
 		return rule.Input{}, err
 	}
@@ -212,7 +212,7 @@ func annotations(mcp json.RawMessage) any {
 	if len(mcp) == 0 || string(mcp) == "null" {
 		return nil
 	}
-	v, err := exact(mcp)
+	v, err := rule.Decode(mcp)
 	if err != nil {
 		return "unreadable"
 	}
@@ -221,18 +221,4 @@ func annotations(mcp json.RawMessage) any {
 		return "unreadable"
 	}
 	return all["annotations"]
-}
-
-// exact decodes JSON without rounding its numbers. Nothing is an empty object.
-func exact(raw json.RawMessage) (any, error) {
-	if len(raw) == 0 {
-		return map[string]any{}, nil
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.UseNumber()
-	var v any
-	if err := dec.Decode(&v); err != nil {
-		return nil, errors.New("they are not JSON")
-	}
-	return v, nil
 }

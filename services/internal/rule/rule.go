@@ -35,7 +35,10 @@
 package rule
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"cel.dev/cel-go/cel"
@@ -57,6 +60,20 @@ type Input struct {
 	Run any
 	// Context is the request context.
 	Context any
+}
+
+// Decode reads JSON for an Input, without rounding its numbers. Nothing is an empty object.
+func Decode(raw json.RawMessage) (any, error) {
+	if len(raw) == 0 {
+		return map[string]any{}, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return nil, errors.New("they are not JSON")
+	}
+	return v, nil
 }
 
 // Program is a compiled expression. It is immutable and safe for concurrent use.
