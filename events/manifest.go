@@ -143,6 +143,20 @@ type AgentDef struct {
 	StructuredOutput *StructuredOutput `json:"structuredOutput,omitempty"`
 }
 
+// Models are the ids of all models that runs of the agent may ask, unless a request names another.
+func (a AgentDef) Models() []string {
+	ids := append([]string{a.Model}, a.Fallbacks...)
+	if a.StructuredOutput != nil && a.StructuredOutput.Model != "" {
+		ids = append(ids, a.StructuredOutput.Model)
+	}
+	for _, c := range a.PrepareStep {
+		if c.Model != "" {
+			ids = append(ids, c.Model)
+		}
+	}
+	return ids
+}
+
 // RuleAction is what a rule does with a call that it matches.
 type RuleAction string
 

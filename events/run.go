@@ -3,6 +3,7 @@ package events
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 )
@@ -63,6 +64,9 @@ type Limits struct {
 	Failures int      `json:"failures,omitempty"` // failed calls in a row; default 10
 	Repeats  int      `json:"repeats,omitempty"`  // equal calls in a row; default 5
 	Time     Duration `json:"time,omitempty"`     // of the whole run, people's time not counted; default 1h
+	// Cost is what the run may cost, in the currency of the prices of its models; those without a price cost nothing. Default:
+	// no bound.
+	Cost float64 `json:"cost,omitempty"`
 }
 
 // Definitions are the digests that a run is pinned to: its agent's, and its tools' and sub-agents' by the key of each. A run of one
@@ -220,19 +224,43 @@ type Usage struct {
 
 	CachedInputTokens int `json:"cachedInputTokens,omitempty"` // of the input: read from the provider's cache
 	ReasoningTokens   int `json:"reasoningTokens,omitempty"`   // of the output: what the model thought, where it is told
+
+	// CostMicros is what it cost, in millionths of the currency of the prices, by the price that the planner knew then.
+	CostMicros int `json:"costMicros,omitempty"`
+}
+
+// Cost is what it cost, in the currency of the prices.
+func (u Usage) Cost() float64 { return float64(u.CostMicros) / 1e6 }
+
+// Price is what a million tokens of a model cost.
+type Price struct {
+	Input       float64 `json:"input"`
+	Output      float64 `json:"output"`
+	CachedInput float64 `json:"cachedInput,omitempty"` // read from the provider's cache; zero: as other input
+}
+
+// Of is a usage with what it costs.
+func (p Price) Of(u Usage) Usage {
+	cached := p.CachedInput
+	if cached == 0 {
+		cached = p.Input
+	}
+	cost := float64(u.InputTokens-u.CachedInputTokens)*p.Input + float64(u.CachedInputTokens)*cached + float64(u.OutputTokens)*p.Output
+	u.CostMicros = int(math.Ceil(cost))
+	return u
 }
 
 // Add sums two usages.
 func (u Usage) Add(v Usage) Usage {
 	return Usage{
 		u.InputTokens + v.InputTokens, u.OutputTokens + v.OutputTokens, u.TotalTokens + v.TotalTokens,
-		u.CachedInputTokens + v.CachedInputTokens, u.ReasoningTokens + v.ReasoningTokens,
+		u.CachedInputTokens + v.CachedInputTokens, u.ReasoningTokens + v.ReasoningTokens, u.CostMicros + v.CostMicros,
 	}
 }
 
 // Since is what a usage, which counts on, has more than an earlier one.
 func (u Usage) Since(v Usage) Usage {
-	return u.Add(Usage{-v.InputTokens, -v.OutputTokens, -v.TotalTokens, -v.CachedInputTokens, -v.ReasoningTokens})
+	return u.Add(Usage{-v.InputTokens, -v.OutputTokens, -v.TotalTokens, -v.CachedInputTokens, -v.ReasoningTokens, -v.CostMicros})
 }
 
 // Duration is a time span that travels as text, such as "5m" or "168h".

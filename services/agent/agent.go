@@ -315,6 +315,9 @@ func (a *Agent) backgroundIssues() []events.Issue {
 
 func limitIssues(l events.Limits) []events.Issue {
 	var list []events.Issue
+	if l.Cost < 0 {
+		list = append(list, events.Issue{Field: "limits.cost", Message: "must not be negative"})
+	}
 	for field, n := range map[string]int{
 		"steps": l.Steps, "tokens": l.Tokens, "failures": l.Failures, "repeats": l.Repeats, "time": int(l.Time),
 	} {

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/models/anthropic"
 	"github.com/weirkeeper/weir/services/models/google"
@@ -77,6 +78,8 @@ type ModelConfig struct {
 	Headers map[string]string
 	// Idle is how long the provider may be silent. Zero: 60 s.
 	Idle time.Duration
+	// Price is what a million tokens cost. Nil: it is not known, and nothing is counted.
+	Price *events.Price
 	// Playbook is what a scripted model follows, as JSON. Empty: the built-in one of the model's name.
 	Playbook json.RawMessage
 }
@@ -149,6 +152,15 @@ func (r *Registry) Model(id string) (model agent.Model, name string, err error) 
 		r.open[id] = m
 	}
 	return m.model, m.name, nil
+}
+
+// Price is what a million tokens of a model cost: of its own entry, else of its provider's; nil when that is not known.
+func (r *Registry) Price(id string) *events.Price {
+	if cfg, ok := r.cfg.Models[id]; ok {
+		return cfg.Price
+	}
+	provider, _, _ := strings.Cut(id, "/")
+	return r.cfg.Models[provider].Price
 }
 
 func (r *Registry) make(id string) (opened, error) {

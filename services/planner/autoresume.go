@@ -100,7 +100,10 @@ func (s *Service) find(ctx context.Context, st *events.State, def *definition, w
 		return nil, err
 	}
 	began := time.Now()
-	defer func() { step.Active = events.Duration(time.Since(began)) }()
+	defer func() {
+		step.Active = events.Duration(time.Since(began))
+		step.Usage = s.priced(ctx, st, def, step.Model, step.Usage)
+	}()
 	var text string
 	for try := range s.cfg.Tries {
 		if text, err = hearOut(ctx, model, req, &step.Usage, nil); err == nil {

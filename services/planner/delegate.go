@@ -179,9 +179,13 @@ func remainder(parent *events.State, def *definition, in events.DelegationInput)
 		}
 	}
 	share = max(share, 1)
-	return &events.Limits{
+	left := &events.Limits{
 		Steps:  in.Steps(),
 		Tokens: max(1, (lim.Tokens-used.Usage.TotalTokens)/share),
 		Time:   max(1, (lim.Time-used.Active)/events.Duration(share)),
 	}
+	if lim.Cost > 0 {
+		left.Cost = max(1e-6, (lim.Cost-used.Usage.Cost())/float64(share))
+	}
+	return left
 }

@@ -26,6 +26,7 @@ const (
 	limitFailures = "failures"
 	limitRepeats  = "repeats"
 	limitTime     = "time"
+	limitCost     = "cost"
 )
 
 // Reasons of an end.
@@ -62,7 +63,7 @@ func next(st *events.State, lim events.Limits) action {
 	}
 	after := st.Counted()
 	switch {
-	case st.Waiting && (st.Joining() == 0 || st.Turns() >= lim.Steps || after.Usage.TotalTokens >= lim.Tokens):
+	case st.Waiting && (st.Joining() == 0 || st.Turns() >= lim.Steps || after.Usage.TotalTokens >= lim.Tokens || tooDear(after.Usage, lim)):
 		return action{end: spokenEnd(st)}
 	case after.Failures >= lim.Failures:
 		return action{end: limitEnd(st, limitFailures)}
@@ -72,6 +73,8 @@ func next(st *events.State, lim events.Limits) action {
 		return action{end: limitEnd(st, limitTime)}
 	case after.Usage.TotalTokens >= lim.Tokens: // by what sub-agents have used
 		return action{end: limitEnd(st, limitTokens)}
+	case tooDear(after.Usage, lim):
+		return action{end: limitEnd(st, limitCost)}
 	}
 	return action{turn: true}
 }
@@ -111,10 +114,16 @@ func limitsOf(agent *events.Limits, request *events.Limits) events.Limits {
 		Failures: limit(own.Failures, asked.Failures, defaultFailures),
 		Repeats:  limit(own.Repeats, asked.Repeats, defaultRepeats),
 		Time:     limit(own.Time, asked.Time, events.Duration(defaultTime)),
+		Cost:     limit(own.Cost, asked.Cost, 0),
 	}
 }
 
-func limit[T int | events.Duration](own, asked, otherwise T) T {
+// tooDear reports whether a run has cost what it may.
+func tooDear(used events.Usage, lim events.Limits) bool {
+	return lim.Cost > 0 && used.Cost() >= lim.Cost
+}
+
+func limit[T int | float64 | events.Duration](own, asked, otherwise T) T {
 	switch {
 	case own > 0 && asked > 0:
 		return min(own, asked)
@@ -165,6 +174,8 @@ func commit(st *events.State, t turn, lim events.Limits) (step *events.StepFinis
 		step.Final = limitSteps
 	case total.TotalTokens >= lim.Tokens:
 		step.Final = limitTokens
+	case tooDear(total, lim):
+		step.Final = limitCost
 	}
 	return step, nil
 }

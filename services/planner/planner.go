@@ -31,6 +31,12 @@ type Models interface {
 	Model(id string) (m agent.Model, name string, err error)
 }
 
+// Prices tells what models cost. [Models] that do not implement it know no prices.
+type Prices interface {
+	// Price is what a million tokens of a model cost; nil when that is not known.
+	Price(id string) *events.Price
+}
+
 // Config of a planner. Zero fields have the default that their comment names.
 type Config struct {
 	// ID of this process among the planners. Default: a new one.
@@ -86,6 +92,8 @@ type Service struct {
 	agents *lru.Cache[string, *definition] // by digests
 	exprs  *rule.Cache
 
+	unpriced *lru.Cache[string, bool] // ids of models of which it was said that they have no price
+
 	mu    sync.Mutex
 	turns map[string]context.CancelFunc // turns under way, by run id
 }
@@ -111,7 +119,9 @@ func New(conn *jetstream.Conn, cfg Config) (*Service, error) {
 		states: lru.New[string, memory](maxStateBytes),
 		agents: lru.New[string, *definition](maxDefinitions),
 		exprs:  rule.NewCache(maxDefinitions),
-		turns:  map[string]context.CancelFunc{},
+
+		unpriced: lru.New[string, bool](maxDefinitions),
+		turns:    map[string]context.CancelFunc{},
 	}, nil
 }
 

@@ -291,9 +291,11 @@ func (s *Service) checkOptions(req events.RunRequested, def events.AgentDef, pin
 
 // checkModels refuses models that cannot be opened: the run's, its fallbacks, and one that makes the value it is asked for.
 func (s *Service) checkModels(req events.RunRequested, def events.AgentDef) *events.Error {
-	options := events.Options{Model: req.Model, StructuredOutput: req.StructuredOutput}
-	ids := options.Models(def)
-	if want := options.Structured(def); want != nil && want.Model != "" {
+	ids := def.Models()
+	if req.Model != "" {
+		ids = append(ids, req.Model)
+	}
+	if want := req.StructuredOutput; want != nil && want.Model != "" {
 		ids = append(ids, want.Model)
 	}
 	for _, id := range ids {

@@ -30,7 +30,7 @@ func (s *Service) structure(ctx context.Context, st *events.State, def *definiti
 	}
 	text, err := t.message.Text(), error(nil)
 	if want.Model != "" {
-		text, err = s.extract(ctx, st, want, t)
+		text, err = s.extract(ctx, st, def, t)
 	}
 	if err == nil {
 		t.structured.Object, err = want.Read(text)
@@ -53,7 +53,8 @@ func (s *Service) structure(ctx context.Context, st *events.State, def *definiti
 }
 
 // extract lets a model of its own make the value of what was said. What it takes counts with the turn.
-func (s *Service) extract(ctx context.Context, st *events.State, want *events.StructuredOutput, t *turn) (string, error) {
+func (s *Service) extract(ctx context.Context, st *events.State, def *definition, t *turn) (string, error) {
+	want := st.Options.Structured(def.agent)
 	model, name, err := s.cfg.Models.Model(want.Model)
 	if err != nil {
 		return "", err
@@ -64,10 +65,14 @@ func (s *Service) extract(ctx context.Context, st *events.State, want *events.St
 		IdempotencyKey: fmt.Sprintf("%s-%d-object", st.RunID, st.Step+1),
 	}
 	began := time.Now()
-	defer func() { t.active += time.Since(began) }()
+	var used events.Usage
+	defer func() {
+		t.active += time.Since(began)
+		t.usage = t.usage.Add(s.priced(ctx, st, def, want.Model, used))
+	}()
 	for try := range s.cfg.Tries {
 		value := &valueTeller{}
-		text, err := hearOut(ctx, model, req, &t.usage, func(text string) {
+		text, err := hearOut(ctx, model, req, &used, func(text string) {
 			if c, ok := value.hear(st.RunID, text); ok {
 				s.chunk(ctx, t.place(st, c))
 			}

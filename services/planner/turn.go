@@ -93,7 +93,7 @@ func (s *Service) askAny(ctx context.Context, st *events.State, def *definition,
 			}
 			var t turn
 			if t, err = s.ask(ctx, st, model, p, (delivery-1)*triesPerDelivery+i*s.cfg.Tries); err == nil {
-				t.model = id
+				t.model, t.usage = id, s.priced(ctx, st, def, id, t.usage)
 				withhold(t.calls, st, run, def)
 				return t, nil, nil
 			}
@@ -184,4 +184,22 @@ func (s *Service) commit(ctx context.Context, st *events.State, head events.Even
 	}
 	s.remember(st, last)
 	return s.afterStep(ctx, st, last, t.delivery)
+}
+
+// priced is a usage of a model with what it costs. That a run whose cost is bounded asks a model without a price is said once.
+func (s *Service) priced(ctx context.Context, st *events.State, def *definition, id string, used events.Usage) events.Usage {
+	var price *events.Price
+	if known, ok := s.cfg.Models.(Prices); ok {
+		price = known.Price(id)
+	}
+	if price != nil {
+		return price.Of(used)
+	}
+	if limitsOf(def.agent.Limits, st.Options.Limits).Cost > 0 {
+		if said, _ := s.unpriced.Get(id); !said {
+			s.unpriced.Put(id, true, 1)
+			s.log.WarnContext(ctx, "the cost of runs is bounded, and what this model costs is not counted: give it a price", "model", id)
+		}
+	}
+	return used
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,6 +94,7 @@ func (a *app) printAgent(w io.Writer, d events.AgentDef) {
 			{"failures", count(l.Failures)},
 			{"repeats", count(l.Repeats)},
 			{"time", lasting(l.Time, "")},
+			{"cost", amount(l.Cost)},
 		}...)
 	}
 	facts(w, list)
@@ -124,4 +126,12 @@ func hookOf(name string, h events.Hook) string {
 		text += ", for sub-agents too"
 	}
 	return text
+}
+
+// amount is what something costs; empty when that is nothing or not known.
+func amount(cost float64) string {
+	if cost == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(cost, 'f', -1, 64)
 }

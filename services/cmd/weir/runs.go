@@ -152,6 +152,7 @@ func (a *app) printInfo(w io.Writer, r client.Info) {
 		{"resumes", strings.Join(r.Resumes, " ")},
 		{"steps", strconv.Itoa(r.Steps)},
 		{"tokens", strconv.Itoa(r.Usage.TotalTokens)},
+		{"cost", amount(r.Usage.Cost())},
 		{"started", a.when(r.StartedAt)},
 		{"ended", ended},
 	})

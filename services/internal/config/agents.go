@@ -178,10 +178,10 @@ func (o object) limits() events.Limits {
 	if !o.has("limits") {
 		return events.Limits{}
 	}
-	l := o.r.object(o.fields["limits"], o.sub("limits"), "steps", "tokens", "failures", "repeats", "time")
+	l := o.r.object(o.fields["limits"], o.sub("limits"), "steps", "tokens", "failures", "repeats", "time", "cost")
 	return events.Limits{
 		Steps: l.count("steps"), Tokens: l.count("tokens"), Failures: l.count("failures"), Repeats: l.count("repeats"),
-		Time: events.Duration(l.duration("time")),
+		Time: events.Duration(l.duration("time")), Cost: l.score("cost"),
 	}
 }
 

@@ -125,6 +125,7 @@ type modelDef struct {
 	BaseURL  string          `json:"baseURL,omitempty"`
 	APIKey   string          `json:"apiKey,omitempty"` // the reference, as the file has it
 	Defaults json.RawMessage `json:"defaults,omitempty"`
+	Price    *events.Price   `json:"price,omitempty"`
 }
 
 // definitions are the values of the registry, encoded as executors encode theirs, so that equal ones have one digest.
@@ -143,7 +144,7 @@ func (f *File) definitions() (defs []definition, err error) {
 		add(events.RegistryPrincipal, p.ID, p)
 	}
 	for _, m := range f.Models {
-		add(events.RegistryModel, m.ID, modelDef{m.ID, m.Provider, m.Model, m.BaseURL, m.APIKey, m.Defaults})
+		add(events.RegistryModel, m.ID, modelDef{m.ID, m.Provider, m.Model, m.BaseURL, m.APIKey, m.Defaults, m.Price})
 	}
 	for _, t := range f.Tools {
 		add(events.RegistryTool, t.Manifest.ID, t.Manifest)

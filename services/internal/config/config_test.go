@@ -96,7 +96,7 @@ func TestFullExample(t *testing.T) {
 		Instructions:        "Write nothing, ${AMOUNT} in letters.",
 		Tools:               map[string]string{"refund": "issue_refund", "lookup": "lookup_order", "bücher/suche": "search"},
 		RequireToolApproval: &events.Approval{When: "args.amount > 100"},
-		Limits:              &events.Limits{Steps: 10, Tokens: 100000, Failures: 3, Repeats: 2, Time: events.Duration(10 * time.Minute)},
+		Limits:              &events.Limits{Steps: 10, Tokens: 100000, Failures: 3, Repeats: 2, Time: events.Duration(10 * time.Minute), Cost: 0.5},
 		ToolChoice:          "tool:refund", ActiveTools: &[]string{"refund"},
 		ModelSettings: []byte(`{"max_tokens":4096,"seed":7,"temperature":0.5}`), // the model's defaults below its own
 		StopWhen:      []events.StopCondition{{HasToolCall: "refund"}, {When: "run.tokens > 5000 && context.tier == 'free'"}, {Func: "budget"}},
@@ -174,6 +174,9 @@ func TestModelsOpen(t *testing.T) {
 	}
 	if got := cfg.Models["openai"].APIKey; got != "canary-openai" {
 		t.Errorf("apiKey = %q", got)
+	}
+	if got := cfg.Models["openai"].Price; got == nil || *got != (events.Price{Input: 1.25, Output: 10, CachedInput: 0.125}) {
+		t.Errorf("price = %+v", got)
 	}
 	if got := cfg.Models["local"].Headers["X-Team"]; got != "support canary-team" {
 		t.Errorf("header = %q", got)

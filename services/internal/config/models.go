@@ -25,6 +25,7 @@ type Model struct {
 	Idle     time.Duration     // how long the provider may be silent; zero: 60 s
 	Defaults json.RawMessage   // settings of agents that do not say otherwise
 	Playbook json.RawMessage   // what a scripted model follows
+	Price    *events.Price     // of a million tokens
 }
 
 // ModelConfig is what package models needs, secrets included. A variable that is not set is an error when an agent of
@@ -50,19 +51,21 @@ func (f *File) ModelConfig() (models.Config, error) {
 // uses tells whether an agent's model is reached by an entry for it or for its provider.
 func (f *File) uses(id string) bool {
 	return slices.ContainsFunc(f.Agents, func(a events.AgentDef) bool {
-		provider, _, _ := strings.Cut(a.Model, "/")
-		return a.Model == id || provider == id
+		return slices.ContainsFunc(a.Models(), func(model string) bool {
+			provider, _, _ := strings.Cut(model, "/")
+			return model == id || provider == id
+		})
 	})
 }
 
 // config is all but the secrets.
 func (m Model) config() models.ModelConfig {
 	return models.ModelConfig{
-		Provider: m.Provider, Model: m.Model, BaseURL: m.BaseURL, Idle: m.Idle, Playbook: m.Playbook,
+		Provider: m.Provider, Model: m.Model, BaseURL: m.BaseURL, Idle: m.Idle, Playbook: m.Playbook, Price: m.Price,
 	}
 }
 
-var modelKeys = []string{"provider", "model", "baseURL", "apiKey", "headers", "idle", "defaults", "playbook"}
+var modelKeys = []string{"provider", "model", "baseURL", "apiKey", "headers", "idle", "defaults", "playbook", "price"}
 
 // readModels reads the section models and returns what agents' models are looked up in.
 func (o object) readModels(f *File) map[string]models.ModelConfig {
@@ -84,6 +87,12 @@ func (o object) model(id string) Model {
 	m := Model{
 		ID: id, Provider: o.text("provider"), Model: o.text("model"), BaseURL: o.text("baseURL"), Idle: o.duration("idle"),
 		Headers: o.headers(), Defaults: o.jsonObject("defaults"), Playbook: o.jsonObject("playbook"),
+	}
+	if o.has("price") {
+		p := o.r.object(o.fields["price"], o.sub("price"), "input", "output", "cachedInput")
+		p.require("input")
+		p.require("output")
+		m.Price = &events.Price{Input: p.score("input"), Output: p.score("output"), CachedInput: p.score("cachedInput")}
 	}
 	if provider := m.Provider; o.has("provider") && provider != "" {
 		if names := slices.Sorted(maps.Keys(models.Providers)); !slices.Contains(names, provider) {

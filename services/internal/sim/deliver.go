@@ -198,7 +198,7 @@ func (w *World) GateConfig() approval.Config {
 
 // PlannerConfig is the configuration of the world's planners.
 func (w *World) PlannerConfig() planner.Config {
-	cfg := planner.Config{Models: models{w.opts.Model}, GateKeys: w.GateKeys(), Log: w.opts.Log}
+	cfg := planner.Config{Models: models{w.opts.Model, w.opts.Price}, GateKeys: w.GateKeys(), Log: w.opts.Log}
 	if w.opts.Plan != nil {
 		w.opts.Plan(&cfg)
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -161,4 +162,32 @@ func TestB13_10_InstructionsFromTheContext(t *testing.T) {
 			t.Errorf("the refusal says %v", heard)
 		}
 	})
+}
+
+// TestB13_2_Cost: what the turns cost, those of sub-agents and of a model that makes the value included, ends the run once it is
+// what the run may cost; its calls are over by then. Without a price nothing is counted, and nothing is bounded.
+func TestB13_2_Cost(t *testing.T) {
+	for name, test := range map[string]struct {
+		price *events.Price
+		want  string
+	}{
+		"priced":    {&events.Price{Input: 3, Output: 15}, "2 completed other cost 210"}, // 10 in, 5 out: 105 each
+		"dear":      {&events.Price{Input: 300, Output: 15}, "1 completed other cost 3075"},
+		"cheap":     {&events.Price{Input: 0.01, Output: 0.01}, "4 completed stop  4"},
+		"not known": {nil, "4 completed stop  0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCase(t, func(t *testing.T) {
+				o := stepper(func(d *events.AgentDef) { d.Limits = &events.Limits{Cost: 0.0002} })
+				o.Price = test.price
+				b := newBench(t, o, stepTools(), finds(), asks(callTo("submit", `{"n":1}`)), asks(callTo("find", `{"n":2}`)), agenttest.Say("done"))
+				b.StartAll()
+				run := b.Request("go")
+				end := b.AwaitEnd(run, moment)
+				equal(t, "end", fmt.Sprintf("%d %s %s %s %d", len(b.model.Requests()), end.Outcome, end.FinishReason, end.Limit, end.Usage.CostMicros),
+					test.want)
+				b.Check(true)
+			})
+		})
+	}
 }

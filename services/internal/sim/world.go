@@ -29,6 +29,7 @@ import (
 // Options of a world. Zero fields have the default that their comment names.
 type Options struct {
 	Model    agent.Model                    // default: Support
+	Price    *events.Price                  // of every model; default: not known
 	Tools    []agent.Tool                   // default: Lookup and Refund, counted
 	Agent    events.AgentDef                // default: support, with both tools
 	Settings jetstream.Settings             // of the streams
@@ -239,7 +240,7 @@ func (w *World) StartAll() []*Copy {
 func (w *World) build(c *Copy) (func(context.Context) error, error) {
 	switch c.Service {
 	case planner.Name:
-		cfg := planner.Config{Models: models{w.opts.Model}, GateKeys: w.GateKeys(), Log: w.opts.Log}
+		cfg := planner.Config{Models: models{w.opts.Model, w.opts.Price}, GateKeys: w.GateKeys(), Log: w.opts.Log}
 		if w.opts.Plan != nil {
 			w.opts.Plan(&cfg)
 		}
@@ -298,7 +299,12 @@ func (w *World) connect(name string, c *Copy) *jetstream.Conn {
 }
 
 // models gives every model id the same model.
-type models struct{ m agent.Model }
+type models struct {
+	m     agent.Model
+	price *events.Price
+}
+
+func (m models) Price(string) *events.Price { return m.price }
 
 func (m models) Model(id string) (agent.Model, string, error) { return m.m, id, nil }
 
