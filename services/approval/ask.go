@@ -20,7 +20,7 @@ func (s *Service) onStep(ctx context.Context, d jetstream.Delivery) error {
 	if err != nil {
 		return jetstream.Final(err)
 	}
-	var open map[string]string // nil: all
+	var open map[string]events.CallPlanned // nil: all
 	if d.Attempt > 1 {
 		if open, err = s.openOf(ctx, d.Event); err != nil || !opens(open, step) {
 			return err
@@ -32,7 +32,7 @@ func (s *Service) onStep(ctx context.Context, d jetstream.Delivery) error {
 // openOf are the calls of a step that are still open at the run's last fact: a step that is the last, a later one or a carry
 // that names them. Whoever begins call chains late asks this first: a chain that has aged out is empty too, and would take a
 // first fact again.
-func (s *Service) openOf(ctx context.Context, step events.Event) (map[string]string, error) {
+func (s *Service) openOf(ctx context.Context, step events.Event) (map[string]events.CallPlanned, error) {
 	head, err := s.conn.Last(ctx, step.Place.Chain())
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
@@ -46,7 +46,7 @@ func (s *Service) openOf(ctx context.Context, step events.Event) (map[string]str
 }
 
 // opens reports whether a call of a step is among those that are open.
-func opens(open map[string]string, step events.StepFinished) bool {
+func opens(open map[string]events.CallPlanned, step events.StepFinished) bool {
 	for i := range step.Calls {
 		if _, ok := open[events.CallID{Step: step.Step, Index: i + 1}.Token()]; ok {
 			return true
@@ -59,7 +59,7 @@ func opens(open map[string]string, step events.StepFinished) bool {
 // are asked about together, the snapshot first. Observers are told when the step is seen first, so at most once. When the run
 // bounds how many calls execute at once, the step is put off until each has had its turn. Open are the calls that may still be
 // begun; nil says that the step is seen first.
-func (s *Service) openCalls(ctx context.Context, step events.Event, data events.StepFinished, open map[string]string) error {
+func (s *Service) openCalls(ctx context.Context, step events.Event, data events.StepFinished, open map[string]events.CallPlanned) error {
 	r, err := s.run(ctx, step.Place.Run)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (s *Service) openCalls(ctx context.Context, step events.Event, data events.
 }
 
 // questions are the calls of a step that may still be begun, as the gate looks at them.
-func (s *Service) questions(ctx context.Context, r *run, data events.StepFinished, open map[string]string) ([]question, error) {
+func (s *Service) questions(ctx context.Context, r *run, data events.StepFinished, open map[string]events.CallPlanned) ([]question, error) {
 	rules, err := s.rulesNow(ctx)
 	if err != nil {
 		return nil, err
@@ -252,9 +252,10 @@ func (s *Service) finish(ctx context.Context, result events.Event) error {
 
 // show publishes the chunk of a call that ends because its run does: the planner, which shows every other result, takes
 // no turn on it. What somebody else has put in a result's place is not shown.
-func (s *Service) show(ctx context.Context, result events.Event) {
+func (s *Service) show(ctx context.Context, result events.Event, planned events.CallPlanned) {
 	if d, err := events.Data[events.CallFinished](result); err == nil {
-		d, args, notes := s.viewOf(ctx, d.RunID, d.ToolName).Finished(ctx, d, d.Args)
+		args := events.CallState{Planned: planned, Finished: &d}.Args()
+		d, args, notes := s.viewOf(ctx, d.RunID, d.ToolName).Finished(ctx, d, args)
 		c := events.ResultChunk(d, args, result.ID)
 		c.Metadata = notes.Metadata()
 		s.chunk(ctx, c)

@@ -57,7 +57,7 @@ func (s *Service) outlived(ctx context.Context, w *openAsk, now time.Time) (bool
 		return false, err
 	}
 	cause := events.CancelCause{ToolCallID: w.ask.ToolCallID, By: Name, Reason: "the run is over, and nobody decided in time"}
-	if err := s.closeCall(ctx, w.fact.Place.CallID(), w.ask.ToolName, events.Event{}, cause); err != nil {
+	if err := s.closeCall(ctx, w.fact.Place.CallID(), events.CallPlanned{ToolName: w.ask.ToolName}, events.Event{}, cause); err != nil {
 		return false, err
 	}
 	return true, s.takeOut(ctx, w.run, w.ask.ToolCallID, everyRound)

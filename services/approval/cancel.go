@@ -123,21 +123,21 @@ func (s *Service) closeCalls(ctx context.Context, head events.Event, cause event
 	if err != nil {
 		return err
 	}
-	for token, toolName := range calls {
+	for token, planned := range calls {
 		call, err := events.CallOf(head.Place.Run, token)
 		if err != nil {
 			return jetstream.Final(err)
 		}
-		if err := s.closeCall(ctx, call, toolName, head, cause); err != nil {
+		if err := s.closeCall(ctx, call, planned, head, cause); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// callsAt are the calls that may be open at a main fact, with the names of their tools.
-func callsAt(head events.Event) (map[string]string, error) {
-	calls := map[string]string{}
+// callsAt are the calls that may be open at a main fact, as far as it says what they are.
+func callsAt(head events.Event) (map[string]events.CallPlanned, error) {
+	calls := map[string]events.CallPlanned{}
 	switch {
 	case head.ID == "":
 	case head.Place.Kind == events.KindStep:
@@ -146,7 +146,7 @@ func callsAt(head events.Event) (map[string]string, error) {
 			return nil, jetstream.Final(err)
 		}
 		for i, c := range d.Calls {
-			calls[events.CallID{Step: d.Step, Index: i + 1}.Token()] = c.ToolName
+			calls[events.CallID{Step: d.Step, Index: i + 1}.Token()] = c
 		}
 		addTasks(calls, d.Background)
 	case head.Place.Kind == events.KindCarry:
@@ -156,21 +156,21 @@ func callsAt(head events.Event) (map[string]string, error) {
 		}
 		for _, c := range slices.Concat(d.State.Calls, d.State.Tasks) {
 			if c.State != events.CallSettled {
-				calls[c.C] = c.Planned.ToolName
+				calls[c.C] = c.Planned
 			}
 		}
 	}
 	return calls, nil
 }
 
-func addTasks(calls map[string]string, open []events.OpenTask) {
+func addTasks(calls map[string]events.CallPlanned, open []events.OpenTask) {
 	for _, t := range open {
-		calls[t.C] = t.ToolName
+		calls[t.C] = events.CallPlanned{ToolName: t.ToolName}
 	}
 }
 
 // closeCall appends a call's cancelled result. When it loses it reads on: a call that has just ended keeps its result.
-func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName string, step events.Event, cause events.CancelCause) error {
+func (s *Service) closeCall(ctx context.Context, call events.CallID, planned events.CallPlanned, step events.Event, cause events.CancelCause) error {
 	for {
 		last, err := s.last(ctx, call)
 		switch {
@@ -179,14 +179,14 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 		case err != nil:
 			return fmt.Errorf("read head of %s: %w", call, err)
 		case last.Place.Kind == events.KindResult:
-			s.show(ctx, last)
+			s.show(ctx, last, planned)
 			return nil
 		case last.Place.Delegated():
 			if err := s.endChild(ctx, call, cause); err != nil {
 				return err
 			}
 			if last, err = s.last(ctx, call); err == nil && last.Place.Kind == events.KindResult {
-				s.show(ctx, last)
+				s.show(ctx, last, planned)
 			}
 			if err != nil || last.Place.Kind == events.KindResult {
 				return ignoreMissing(err)
@@ -199,7 +199,7 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 			}
 		}
 		d := events.CallFinished{
-			ToolCallID: call.String(), RunID: call.Run, ToolName: toolName,
+			ToolCallID: call.String(), RunID: call.Run, ToolName: planned.ToolName,
 			Outcome: events.OutcomeCancelled, Started: started, Reason: cause.Reason, Cancel: &cause,
 			Error: &events.ToolError{Name: events.ErrorCancelled, Message: "the call was cancelled"},
 		}
@@ -208,7 +208,7 @@ func (s *Service) closeCall(ctx context.Context, call events.CallID, toolName st
 			return ignoreGone(err)
 		}
 		if ours {
-			s.show(ctx, stored)
+			s.show(ctx, stored, planned)
 			return nil
 		}
 	}
@@ -233,7 +233,7 @@ func (s *Service) cancelCall(ctx context.Context, d jetstream.Delivery, in event
 			continue
 		}
 		cause := events.CancelCause{ToolCallID: req.ToolCallID, By: in.Principal, Reason: req.Reason}
-		if err := s.closeCall(ctx, call, c.Planned.ToolName, head, cause); err != nil {
+		if err := s.closeCall(ctx, call, c.Planned, head, cause); err != nil {
 			return err
 		}
 		r, err := s.run(ctx, in.Run)

@@ -57,8 +57,8 @@ func (s *Service) closeForeign(ctx context.Context, call events.CallID, fact eve
 
 // everyCall are the calls of a run whose head is no fact, with the names of their tools: those that have facts, and those
 // that its steps ask for.
-func (s *Service) everyCall(ctx context.Context, id string) (map[string]string, error) {
-	calls := map[string]string{}
+func (s *Service) everyCall(ctx context.Context, id string) (map[string]events.CallPlanned, error) {
+	calls := map[string]events.CallPlanned{}
 	for _, filter := range []string{s.ns.CallsOf(id), s.ns.MainOf(id)} {
 		subjects, err := s.conn.Subjects(ctx, filter)
 		if err != nil {
@@ -77,10 +77,10 @@ func (s *Service) everyCall(ctx context.Context, id string) (map[string]string, 
 	return calls, nil
 }
 
-func (s *Service) addCalls(ctx context.Context, calls map[string]string, p events.Place) error {
+func (s *Service) addCalls(ctx context.Context, calls map[string]events.CallPlanned, p events.Place) error {
 	if !p.IsMain() {
 		if _, known := calls[p.Call]; !known {
-			calls[p.Call] = "" // its step, which names the tool, may not be readable
+			calls[p.Call] = events.CallPlanned{} // its step, which names the tool, may not be readable
 		}
 		return nil
 	}

@@ -75,7 +75,7 @@ func endIn(e events.Event) (o events.RunOutcome) {
 	case ch.Type == events.ChunkFinish:
 		o = events.RunCompleted
 		withPayload(ch, func(p events.FinishPayload) {
-			if p.StepResult.Reason == "error" {
+			if p.StepResult.Reason == finishError {
 				o = events.RunFailed
 			}
 		})

@@ -13,6 +13,8 @@ import (
 const (
 	FinishSuspended = "suspended" // nothing can move without a decision
 	FinishCancelled = "cancelled"
+
+	finishError = "error" // of a run or turn that failed
 )
 
 // Output is what a run brought, or brought so far when it is suspended.
@@ -210,7 +212,10 @@ func (f *Fold) finishStep(p events.FinishPayload) {
 	if n <= 1 || f.began && len(f.out.Steps) == 0 { // a step before may have looked for answers only
 		s.StepType = "initial"
 	}
-	if p.Output.Text != "" {
+	switch {
+	case p.StepResult.Reason == finishError:
+		s.Text, s.ReasoningText = "", "" // of a turn that failed nothing counts
+	case p.Output.Text != "":
 		s.Text = p.Output.Text
 	}
 	s.Usage = p.Output.Usage.Since(f.out.Usage)

@@ -101,7 +101,7 @@ func TestB19_1_Stream(t *testing.T) {
 	list = s.post("/api/agents/clerk/stream/vnext", `{"messages":[{"role":"user","content":[{"type":"text","text":"look"}]}],"unknown":{}}`).frames()
 	wantTypes(t, list, "start step-start "+text+" "+call+" tool-result step-finish step-start "+text+" step-finish finish")
 	list = s.post("/api/agents/clerk/stream", `{"messages":"fail"}`).frames()
-	wantTypes(t, list, "start step-start error finish")
+	wantTypes(t, list, "start step-start error step-finish finish")
 	s.post("/api/agents/nope/stream", `{"messages":"hello"}`).want(http.StatusNotFound, "Agent with id nope not found")
 }
 

@@ -191,11 +191,20 @@ func finalEnd(st *events.State, t turn) *events.RunEnded {
 	e.ObjectOutput = t.structured
 	switch {
 	case t.empty:
-		return failedEnd(st, events.Errorf(events.CodeEmptyResponse, "the model answered with neither text nor a call"))
+		return failedTurn(st, t, events.Errorf(events.CodeEmptyResponse, "the model answered with neither text nor a call"))
 	case t.unfit != nil:
-		failed := failedEnd(st, t.unfit)
-		failed.Usage = e.Usage
-		return failed
+		return failedTurn(st, t, t.unfit)
+	}
+	return e
+}
+
+// failedTurn is the end of a run whose turn failed: readers are told that its step is over, and nothing of it counts but what it
+// has used.
+func failedTurn(st *events.State, t turn, why *events.Error) *events.RunEnded {
+	e := failedEnd(st, why)
+	e.Usage = e.Usage.Add(t.usage)
+	if t.messageID != "" {
+		e.Step, e.Attempt, e.MessageID = st.Step+1, t.attempt, t.messageID
 	}
 	return e
 }

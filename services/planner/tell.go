@@ -189,7 +189,7 @@ func (t *teller) read(ctx context.Context, model agent.Model) (turn, error) {
 	finished := false
 	for part, err := range model.Stream(ctx, t.p.request) {
 		if err != nil {
-			return turn{}, err
+			return turn{attempt: t.turn.attempt, messageID: t.turn.messageID}, err
 		}
 		if part.Type == agent.PartFinish {
 			finished = true
@@ -199,7 +199,7 @@ func (t *teller) read(ctx context.Context, model agent.Model) (turn, error) {
 		t.hear(part)
 	}
 	if !finished {
-		return turn{}, &agent.ModelError{Retryable: true, Err: errors.New("the stream ended before the turn did")}
+		return turn{attempt: t.turn.attempt, messageID: t.turn.messageID}, &agent.ModelError{Retryable: true, Err: errors.New("the stream ended before the turn did")}
 	}
 	t.close()
 	for i := range t.turn.calls {

@@ -40,7 +40,7 @@ func (s *Service) think(ctx context.Context, st *events.State, head events.Event
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return s.conclude(ctx, st, head, *failedEnd(st, events.Errorf(events.CodeModelFailed, "%v", err)))
+		return s.conclude(ctx, st, head, *failedTurn(st, t, events.Errorf(events.CodeModelFailed, "%v", err)))
 	case broken != nil:
 		return s.conclude(ctx, st, head, *failedEnd(st, broken))
 	}
@@ -75,6 +75,7 @@ func (s *Service) askAny(ctx context.Context, st *events.State, def *definition,
 		return turn{}, broken, nil
 	}
 	var first error
+	var said turn // of the last attempt, which failed
 	run := st
 	st = changed(st, def, change)
 	ids := st.Options.Models(def.agent)
@@ -91,12 +92,13 @@ func (s *Service) askAny(ctx context.Context, st *events.State, def *definition,
 			if broken != nil {
 				continue
 			}
-			var t turn
+			t := turn{}
 			if t, err = s.ask(ctx, st, model, p, (delivery-1)*triesPerDelivery+i*s.cfg.Tries); err == nil {
 				t.model, t.usage = id, s.priced(ctx, st, def, id, t.usage)
 				withhold(t.calls, st, run, def)
 				return t, nil, nil
 			}
+			said = t
 		}
 		if ctx.Err() != nil {
 			return turn{}, nil, err
@@ -107,18 +109,17 @@ func (s *Service) askAny(ctx context.Context, st *events.State, def *definition,
 			s.chunk(ctx, events.WarningChunk(st.RunID, warningFallback, fmt.Sprintf("the model %s failed: %s is asked", id, ids[i+1])))
 		}
 	}
-	return turn{}, nil, first
+	return said, nil, first
 }
 
 // ask asks until the model has finished a turn. The planner owns these retries: what may pass is asked again with
 // growing, jittered delay, and readers are told to drop what they saw of the attempt before. Attempts are numbered after before.
 func (s *Service) ask(ctx context.Context, st *events.State, model agent.Model, p prompt, before int) (turn, error) {
 	var err error
+	var got turn
 	for try := range s.cfg.Tries {
 		attempt := before + try + 1
-		t := s.newTeller(ctx, st, p, attempt)
-		var got turn
-		got, err = t.listen(ctx, model)
+		got, err = s.newTeller(ctx, st, p, attempt).listen(ctx, model)
 		switch {
 		case err == nil && (!got.empty || try > 0 || try == s.cfg.Tries-1):
 			return got, nil
@@ -133,7 +134,7 @@ func (s *Service) ask(ctx context.Context, st *events.State, model agent.Model, 
 			break
 		}
 	}
-	return turn{}, err
+	return got, err
 }
 
 // again waits until a model that has failed may be asked once more; false says that this would not help.
