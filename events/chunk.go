@@ -41,6 +41,7 @@ const (
 	ChunkWarning             ChunkType = "warning"
 	ChunkChildStart          ChunkType = "child-start"
 	ChunkSuspended           ChunkType = "suspended"
+	ChunkSource              ChunkType = "source"
 	ChunkObject              ChunkType = "object"        // the value so far; the payload is it
 	ChunkObjectResult        ChunkType = "object-result" // the value that counts; the payload is it
 	ChunkBackgroundStarted   ChunkType = "background-task-started"

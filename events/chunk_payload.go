@@ -44,6 +44,17 @@ type ToolCallPayload struct {
 	Title         string          `json:"title,omitempty"`
 	ArgsTextDelta string          `json:"argsTextDelta,omitempty"`
 	Args          json.RawMessage `json:"args,omitempty"`
+
+	// ProviderExecuted says that the model's provider runs the call within the turn: nobody is asked about it, nobody else runs it.
+	ProviderExecuted bool `json:"providerExecuted,omitempty"`
+}
+
+// SourcePayload tells where something that the model said is from (source).
+type SourcePayload struct {
+	ID         string `json:"id"`
+	SourceType string `json:"sourceType"` // url
+	URL        string `json:"url"`
+	Title      string `json:"title,omitempty"`
 }
 
 // ToolResultPayload is the outcome of a call (tool-result, tool-error, tool-output-denied).
@@ -60,6 +71,7 @@ type ToolResultPayload struct {
 	Outcome          Outcome         `json:"outcome,omitempty"` // none while a background call goes on
 	Started          bool            `json:"started"`
 	ProviderMetadata json.RawMessage `json:"providerMetadata,omitempty"`
+	ProviderExecuted bool            `json:"providerExecuted,omitempty"` // as that of the call
 }
 
 // DeniedApproval says why a call did not run.

@@ -70,19 +70,28 @@ const (
 	PartToolInputEnd   ModelPartType = "tool-input-end" // the arguments of the call are complete
 	PartFinish         ModelPartType = "finish"
 	PartWarning        ModelPartType = "warning"
+
+	// What the provider's own tools do within the turn: people are shown it, and nobody executes it again. It comes whole.
+	PartProviderCall   ModelPartType = "provider-call"
+	PartProviderResult ModelPartType = "provider-result"
+	PartSource         ModelPartType = "source" // where something that the model says is from
 )
 
 // ModelPart is one piece of a turn. Type says which fields are set.
 type ModelPart struct {
 	Type ModelPartType
 
-	Text string // text-delta, reasoning-delta, tool-input-delta (a piece of the arguments' text), warning
+	// Text of text-delta, reasoning-delta, tool-input-delta (a piece of the arguments' text) and warning; of source the title;
+	// of provider-call the arguments and of provider-result the result, as JSON.
+	Text string
 
 	// ID tells the calls, texts and reasonings of one turn apart. The adapter makes it from their places, never from
 	// ids of the provider, which may be missing or equal.
 	ID             string
-	ToolName       string // tool-input-start: the name as the model wrote it
+	ToolName       string // tool-input-start: the name as the model wrote it; provider-call and -result
 	ProviderCallID string // tool-input-start: the provider's own id, empty if it gave none
+
+	URL string // source
 
 	Signature string // reasoning-delta: the provider's proof, sent back with the reasoning
 

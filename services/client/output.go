@@ -112,7 +112,11 @@ func (f *Fold) Add(ch events.Chunk) {
 	case events.ChunkReasoningDelta:
 		withPayload(ch, func(p events.TextPayload) { f.draft(ch).reasoning.WriteString(p.Text) })
 	case events.ChunkToolCall:
-		withPayload(ch, func(p events.ToolCallPayload) { d := f.draft(ch); d.calls = append(d.calls, p) })
+		withPayload(ch, func(p events.ToolCallPayload) {
+			if d := f.draft(ch); !p.ProviderExecuted {
+				d.calls = append(d.calls, p)
+			}
+		})
 	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
 		withPayload(ch, f.addResult)
 	case events.ChunkBackgroundCompleted, events.ChunkBackgroundFailed, events.ChunkBackgroundCancelled:
@@ -189,7 +193,7 @@ func (f *Fold) addAsk(p events.AskPayload) {
 }
 
 func (f *Fold) addResult(p events.ToolResultPayload) {
-	if _, twice := f.results[p.ToolCallID]; twice {
+	if _, twice := f.results[p.ToolCallID]; twice || p.ProviderExecuted {
 		return
 	}
 	f.results[p.ToolCallID] = p

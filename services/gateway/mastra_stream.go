@@ -168,7 +168,7 @@ func (t *teller) take(ch events.Chunk, err error) error {
 		t.step(ch)
 	case events.ChunkToolCall:
 		var p events.ToolCallPayload
-		if json.Unmarshal(ch.Payload, &p) == nil {
+		if json.Unmarshal(ch.Payload, &p) == nil && !p.ProviderExecuted {
 			t.calls = append(t.calls, p)
 		}
 	case events.ChunkStepFinish:

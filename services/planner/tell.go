@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -24,8 +25,9 @@ type teller struct {
 	free  chan struct{} // holds a token when nobody is telling; pieces are told by a timer too, and telling may wait
 	index int
 	held  *held
-	parts map[string]int // index in message parts, by the stream's id
-	calls map[string]int // index in calls, by the stream's id
+	parts map[string]int             // index in message parts, by the stream's id
+	calls map[string]int             // index in calls, by the stream's id
+	own   map[string]json.RawMessage // arguments of calls that the provider executes, by the stream's id
 	args  []*strings.Builder
 	ended []bool
 	value *valueTeller // of a run that is asked for a value, which its text is
@@ -34,7 +36,7 @@ type teller struct {
 }
 
 func (s *Service) newTeller(ctx context.Context, st *events.State, p prompt, attempt int) *teller {
-	t := &teller{s: s, ctx: ctx, st: st, p: p, parts: map[string]int{}, calls: map[string]int{}, free: make(chan struct{}, 1)}
+	t := &teller{s: s, ctx: ctx, st: st, p: p, parts: map[string]int{}, calls: map[string]int{}, own: map[string]json.RawMessage{}, free: make(chan struct{}, 1)}
 	t.free <- struct{}{}
 	t.turn = turn{attempt: attempt, messageID: events.NewID(time.Now()), message: events.Message{Role: events.RoleAssistant, Parts: []events.Part{}}}
 	t.turn.message.ID = t.turn.messageID
@@ -258,9 +260,32 @@ func (t *teller) hear(p agent.ModelPart) {
 			t.ended[i] = true
 			t.tellCall(i)
 		}
+	case agent.PartProviderCall, agent.PartProviderResult, agent.PartSource:
+		t.close()
+		t.tell(t.providers(p))
 	case agent.PartWarning:
 		t.tell(events.WarningChunk(run, "model", p.Text))
 	case agent.PartFinish:
+	}
+}
+
+// providers shows what the provider's own tools do. It is none of the calls of the step.
+func (t *teller) providers(p agent.ModelPart) events.Chunk {
+	run, id := t.st.RunID, t.turn.messageID+"-"+p.ID
+	value := json.RawMessage(p.Text)
+	if events.CheckJSON(value) != nil {
+		value = json.RawMessage("null")
+	}
+	switch p.Type {
+	case agent.PartSource:
+		return events.NewChunk(run, events.ChunkSource, events.SourcePayload{ID: id, SourceType: "url", URL: p.URL, Title: p.Text})
+	case agent.PartProviderCall:
+		t.own[p.ID] = value
+		return events.ToolCallChunk(run, events.ToolCallPayload{ToolCallID: id, ToolName: p.ToolName, Args: value, ProviderExecuted: true})
+	default:
+		return events.NewChunk(run, events.ChunkToolResult, events.ToolResultPayload{
+			ToolCallID: id, ToolName: p.ToolName, Args: t.own[p.ID], Result: value, Outcome: events.OutcomeOK, Started: true, ProviderExecuted: true,
+		})
 	}
 }
 

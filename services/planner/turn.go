@@ -92,13 +92,12 @@ func (s *Service) askAny(ctx context.Context, st *events.State, def *definition,
 			if broken != nil {
 				continue
 			}
-			t := turn{}
-			if t, err = s.ask(ctx, st, model, p, (delivery-1)*triesPerDelivery+i*s.cfg.Tries); err == nil {
+			said, err = s.ask(ctx, st, model, p, (delivery-1)*triesPerDelivery+i*s.cfg.Tries)
+			if t := said; err == nil {
 				t.model, t.usage = id, s.priced(ctx, st, def, id, t.usage)
 				withhold(t.calls, st, run, def)
 				return t, nil, nil
 			}
-			said = t
 		}
 		if ctx.Err() != nil {
 			return turn{}, nil, err

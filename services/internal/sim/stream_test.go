@@ -83,6 +83,37 @@ func fails(id string) agent.Tool {
 	}, &agent.ToolOptions{InputSchema: json.RawMessage(anything)})
 }
 
+// searched is a turn in which the provider has searched the web.
+func searched() agenttest.Step {
+	return agenttest.Step{Parts: []agent.ModelPart{
+		{Type: agent.PartProviderCall, ID: "own-0", ToolName: "web_search", Text: `{"query":"weather Rome"}`},
+		{Type: agent.PartProviderResult, ID: "own-0", ToolName: "web_search", Text: `[{"url":"https://example.com/"}]`},
+		{Type: agent.PartTextDelta, ID: "text-1", Text: "Sunny."},
+		{Type: agent.PartSource, ID: "source-0", URL: "https://example.com/", Text: "Weather"},
+		{Type: agent.PartFinish, FinishReason: agent.FinishStop},
+	}}
+}
+
+// TestB22_10_B14_4_ProviderExecuted: what a provider runs is told, and is none of the run's calls: nothing of it is in the log,
+// and the run goes on and ends as if there were none.
+func TestB22_10_B14_4_ProviderExecuted(t *testing.T) {
+	inCase(t, func(t *testing.T) {
+		turn := searched()
+		turn.Parts = append(turn.Parts[:4:4], calls("find", `{"n":1}`)...)
+		b := newBench(t, Options{}, []agent.Tool{echo("find", anything, agent.ToolOptions{RequireApproval: agent.Always()})}, turn, agenttest.Say("Done."))
+		b.StartAll()
+		run := b.Request("go")
+		b.AwaitAsk(b.call(run, 1, 1), moment)
+		b.send("alice", events.Approve, b.call(run, 1, 1), nil)
+		b.completed(run)
+		step, err := events.Data[events.StepFinished](b.Await(b.Conn().Namespace().Step(run, 1), moment))
+		b.must(err)
+		equal(t, "calls", len(step.Calls), 1)
+		equal(t, "the call", step.Calls[0].ToolName, "find")
+		equal(t, "told to the model", len(b.told()), 1)
+	})
+}
+
 func scenarios() map[string]scenario {
 	held := agent.ToolOptions{RequireApproval: agent.Always()}
 	return map[string]scenario{
@@ -93,7 +124,8 @@ func scenarios() map[string]scenario {
 			prose: "A call that brings a result, one that fails, one whose arguments are wrong; then the answer.",
 			tools: []agent.Tool{echo("find", `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, agent.ToolOptions{}), fails("store")},
 			turns: []agenttest.Step{
-				{Text: "Let me see.", Calls: []agenttest.ToolCall{callTo("find", `{"n":1}`)}}, asks(callTo("store", `{}`)), asks(callTo("find", `{"n":"x"}`)),
+				{Text: "Let me see.", Calls: []agenttest.ToolCall{callTo("find", `{"n":1}`)}},
+				asks(callTo("store", `{}`)), asks(callTo("find", `{"n":"x"}`)),
 				agenttest.Say("Done."),
 			},
 		},
@@ -148,6 +180,7 @@ func scenarios() map[string]scenario {
 				b.Cancel("bob", run)
 			},
 		},
+		"provider": {prose: "The model's provider searches the web within the turn: shown, and nobody's call.", turns: []agenttest.Step{searched()}},
 		"background": {
 			prose: "A call goes on in the background: the model is told a placeholder, and the result at its next turn.",
 			tools: []agent.Tool{lasting("research", 5*time.Second, agent.ToolOptions{Background: inBackground}), lasting("look", 10*time.Second, agent.ToolOptions{})},
@@ -175,7 +208,7 @@ func TestB14_1to3_B14_5to11_B14_13_B14_16to21_Sequences(t *testing.T) {
 				if *updateStreams {
 					b.must(os.WriteFile(file, []byte(got), 0o600))
 				}
-				want, err := os.ReadFile(file) //nolint:gosec // a file of the test
+				want, err := os.ReadFile(file)
 				b.must(err)
 				if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 					t.Errorf("what readers are shown (-want +got):\n%s", diff)

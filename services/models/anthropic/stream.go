@@ -250,12 +250,77 @@ func (t *turn) stop(p *piece, parts []agent.ModelPart) []agent.ModelPart {
 	case blockRedacted:
 		proof = signedRedacted + p.block.Data
 	default:
-		proof = signedBlock + string(p.own())
+		own := p.own()
+		proof = signedBlock + string(own)
+		parts = t.tellOwn(p, own, parts)
 	}
 	if proof != "" {
 		parts = append(parts, agent.ModelPart{Type: agent.PartReasoningDelta, ID: p.part, Signature: proof})
 	}
 	return parts
+}
+
+// tellOwn tells what a tool of Anthropic's is called with, or has brought: without what only Anthropic can read.
+func (t *turn) tellOwn(p *piece, raw json.RawMessage, parts []agent.ModelPart) []agent.ModelPart {
+	var own struct {
+		Name    string          `json:"name"`
+		Input   json.RawMessage `json:"input"`
+		ToolUse string          `json:"tool_use_id"`
+		Content json.RawMessage `json:"content"`
+	}
+	if json.Unmarshal(raw, &own) != nil {
+		return parts
+	}
+	if p.block.Type == "server_tool_use" {
+		return append(parts, agent.ModelPart{Type: agent.PartProviderCall, ID: "own-" + p.part, ToolName: own.Name, Text: string(own.Input)})
+	}
+	if !strings.HasSuffix(p.block.Type, "_tool_result") {
+		return parts
+	}
+	id, name := "own-"+p.part, strings.TrimSuffix(p.block.Type, "_tool_result")
+	for _, call := range t.pieces {
+		if call.block.Type == "server_tool_use" && call.block.ID == own.ToolUse {
+			id, name = "own-"+call.part, call.block.Name
+		}
+	}
+	content, found := results(own.Content)
+	parts = append(parts, agent.ModelPart{Type: agent.PartProviderResult, ID: id, ToolName: name, Text: string(content)})
+	for i, one := range found {
+		parts = append(parts, agent.ModelPart{Type: agent.PartSource, ID: fmt.Sprintf("%s-%d", id, i), URL: one.URL, Text: one.Title})
+	}
+	return parts
+}
+
+// result is something that was found on the web.
+type result struct {
+	URL     string `json:"url"`
+	Title   string `json:"title,omitempty"`
+	PageAge string `json:"pageAge,omitempty"`
+}
+
+// results are those of a search; of what is no list of them only its error is told.
+func results(raw json.RawMessage) (json.RawMessage, []result) {
+	var list []struct {
+		URL     string       `json:"url"`
+		Title   adapter.Text `json:"title"`
+		PageAge adapter.Text `json:"page_age"`
+	}
+	var other struct {
+		ErrorCode string `json:"error_code"`
+	}
+	if json.Unmarshal(raw, &list) != nil {
+		_ = json.Unmarshal(raw, &other) // what it holds else only Anthropic reads
+		told, _ := events.Marshal(map[string]string{"errorCode": other.ErrorCode})
+		return told, nil
+	}
+	found := []result{}
+	for _, one := range list {
+		if one.URL != "" {
+			found = append(found, result{one.URL, string(one.Title), string(one.PageAge)})
+		}
+	}
+	told, _ := events.Marshal(found) // texts always encode
+	return told, found
 }
 
 // own is a block of one of Anthropic's own tools, whole.

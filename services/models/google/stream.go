@@ -18,6 +18,7 @@ type chunk struct {
 		Content *struct {
 			Parts []json.RawMessage `json:"parts"`
 		} `json:"content"`
+		Grounding     *grounding   `json:"groundingMetadata"`
 		FinishReason  adapter.Text `json:"finishReason"`
 		FinishMessage adapter.Text `json:"finishMessage"`
 	} `json:"candidates"`
@@ -27,6 +28,17 @@ type chunk struct {
 	} `json:"promptFeedback"`
 	Usage *usage          `json:"usageMetadata"`
 	Error json.RawMessage `json:"error"`
+}
+
+// grounding is what Google's search was asked, and what an answer is from.
+type grounding struct {
+	Queries []string `json:"webSearchQueries"`
+	Chunks  []struct {
+		Web *struct {
+			URI   string       `json:"uri"`
+			Title adapter.Text `json:"title"`
+		} `json:"web"`
+	} `json:"groundingChunks"`
 }
 
 type usage struct {
@@ -70,6 +82,7 @@ type turn struct {
 	calls  []*saidCall
 	usage  *usage
 	reason string // empty until Google gave one
+	told   map[string]bool
 	size   int
 }
 
@@ -122,6 +135,7 @@ func (t *turn) take(data []byte, parts []agent.ModelPart) ([]agent.ModelPart, er
 				}
 			}
 		}
+		parts = t.tellGrounding(candidate.Grounding, parts)
 		if reason := string(candidate.FinishReason); reason != "" {
 			t.reason = reason
 			if err := failed(reason, string(candidate.FinishMessage)); err != nil {
@@ -130,6 +144,51 @@ func (t *turn) take(data []byte, parts []agent.ModelPart) ([]agent.ModelPart, er
 		}
 	}
 	return parts, nil
+}
+
+// tellGrounding tells what Google's search did.
+func (t *turn) tellGrounding(g *grounding, parts []agent.ModelPart) []agent.ModelPart {
+	if g == nil {
+		return parts
+	}
+	for _, query := range g.Queries {
+		parts = t.tellSearch(query, parts)
+	}
+	for _, c := range g.Chunks {
+		if c.Web != nil {
+			parts = t.tellSource(c.Web.URI, string(c.Web.Title), parts)
+		}
+	}
+	return parts
+}
+
+// tellSearch tells a search that Google has made, once.
+func (t *turn) tellSearch(query string, parts []agent.ModelPart) []agent.ModelPart {
+	args, err := events.Marshal(map[string]string{"query": query})
+	if err != nil || !t.once("query "+query) {
+		return parts
+	}
+	id := fmt.Sprintf("own-%d", len(t.told))
+	return append(parts, agent.ModelPart{Type: agent.PartProviderCall, ID: id, ToolName: "google_search", Text: string(args)},
+		agent.ModelPart{Type: agent.PartProviderResult, ID: id, ToolName: "google_search", Text: `{}`})
+}
+
+// tellSource tells where something that the model says is from, once.
+func (t *turn) tellSource(uri, title string, parts []agent.ModelPart) []agent.ModelPart {
+	if uri == "" || !t.once("source "+uri) {
+		return parts
+	}
+	return append(parts, agent.ModelPart{Type: agent.PartSource, ID: fmt.Sprintf("source-%d", len(t.told)), URL: uri, Text: title})
+}
+
+// once reports whether something was not told yet: Google tells again with each event what it told before.
+func (t *turn) once(what string) bool {
+	if t.told == nil {
+		t.told = map[string]bool{}
+	}
+	seen := t.told[what]
+	t.told[what] = true
+	return !seen
 }
 
 // failed is the error of a reason that means that there is no answer. What a model wrote malformed it may write well

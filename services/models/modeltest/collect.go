@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"encoding/json"
 	"iter"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ type Turn struct {
 	Signature string
 	Calls     []TurnCall
 	Warnings  []string
+	Own       []agent.ModelPart // what the provider's own tools did, and sources
 	Finished  bool
 	Reason    agent.FinishReason
 	Usage     events.Usage
@@ -97,6 +99,12 @@ func (turn *Turn) take(p agent.ModelPart) string {
 		turn.Reasoning += p.Text
 		turn.Signature += p.Signature
 		return need(p.ID != "" && p.Text+p.Signature != "", "a delta needs an id, and a text or a signature")
+	case agent.PartProviderCall, agent.PartProviderResult:
+		turn.Own = append(turn.Own, p)
+		return need(p.ID != "" && p.ToolName != "" && json.Valid([]byte(p.Text)), "what a provider's tool does needs an id, a name and JSON")
+	case agent.PartSource:
+		turn.Own = append(turn.Own, p)
+		return need(p.ID != "" && p.URL != "", "a source needs an id and a URL")
 	case agent.PartWarning:
 		turn.Warnings = append(turn.Warnings, p.Text)
 		return need(p.Text != "", "a warning needs a text")

@@ -144,6 +144,10 @@ func describe(parts iter.Seq2[agent.ModelPart, error]) string {
 				fmt.Fprintf(&out, " (%d from the cache, %d thought)", p.Usage.CachedInputTokens, p.Usage.ReasoningTokens)
 			}
 			out.WriteString("\n")
+		case p.Type == agent.PartProviderCall || p.Type == agent.PartProviderResult:
+			fmt.Fprintf(&out, "%s %s %s %s\n", p.ID, p.Type, p.ToolName, p.Text)
+		case p.Type == agent.PartSource:
+			fmt.Fprintf(&out, "%s source %s %q\n", p.ID, p.URL, p.Text)
 		case p.Signature != "":
 			fmt.Fprintf(&out, "%s %q, signature %q\n", p.ID, p.Text, p.Signature)
 		default:

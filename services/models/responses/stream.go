@@ -3,6 +3,7 @@ package responses
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -21,7 +22,13 @@ type event struct {
 	Summary  int             `json:"summary_index"`
 	Delta    adapter.Text    `json:"delta"`
 	Item     json.RawMessage `json:"item"`
-	Response *response       `json:"response"`
+	Place    int             `json:"annotation_index"`
+	Citation *struct {
+		Type  string       `json:"type"`
+		URL   string       `json:"url"`
+		Title adapter.Text `json:"title"`
+	} `json:"annotation"`
+	Response *response `json:"response"`
 }
 
 // response is an answer, or what is known of it so far. A server that ignores the wish for a stream answers one alone.
@@ -73,6 +80,8 @@ type saidItem struct {
 	Content   []piece `json:"content"`
 	Summary   []piece `json:"summary"`
 	Encrypted string  `json:"encrypted_content"`
+
+	Action json.RawMessage `json:"action"` // of OpenAI's own tools
 }
 
 // said is what was heard of an item of an answer.
@@ -129,6 +138,8 @@ func (t *turn) Take(f adapter.Frame, parts []agent.ModelPart) ([]agent.ModelPart
 		return t.text(e.Index, agent.PartTextDelta, strconv.Itoa(e.Part), string(e.Delta), parts), nil
 	case "response.reasoning_summary_text.delta":
 		return t.thought(e, parts), nil
+	case "response.output_text.annotation.added":
+		return t.cite(e, parts), nil
 	case "response.function_call_arguments.delta":
 		return t.arguments(e.Index, string(e.Delta), parts), nil
 	case "response.completed", "response.incomplete", "response.failed":
@@ -278,8 +289,33 @@ func (t *turn) end(e event, parts []agent.ModelPart) ([]agent.ModelPart, error) 
 		parts = append(parts, agent.ModelPart{
 			Type: agent.PartReasoningDelta, ID: "item-" + strconv.Itoa(e.Index), Signature: signedItem + string(e.Item),
 		})
+		parts = own(e.Index, it, parts)
 	}
 	return parts, nil
+}
+
+// own tells a call of a tool that OpenAI runs itself, and that it is over.
+func own(index int, it saidItem, parts []agent.ModelPart) []agent.ModelPart {
+	name, call := strings.CutSuffix(it.Type, "_call")
+	if !call {
+		return parts
+	}
+	id, args := "own-"+strconv.Itoa(index), "{}"
+	if len(it.Action) > 0 {
+		args = string(it.Action)
+	}
+	return append(parts, agent.ModelPart{Type: agent.PartProviderCall, ID: id, ToolName: name, Text: args},
+		agent.ModelPart{Type: agent.PartProviderResult, ID: id, ToolName: name, Text: `{"status":` + strconv.Quote(it.Status) + `}`})
+}
+
+// cite tells where something that the model says is from.
+func (t *turn) cite(e event, parts []agent.ModelPart) []agent.ModelPart {
+	c := e.Citation
+	if c == nil || c.URL == "" {
+		return parts
+	}
+	id := fmt.Sprintf("source-%d-%d-%d", e.Index, e.Part, e.Place)
+	return append(parts, agent.ModelPart{Type: agent.PartSource, ID: id, URL: c.URL, Text: string(c.Title)})
 }
 
 // reasoned ends a reasoning with its proof.
