@@ -32,7 +32,7 @@ type Agent struct {
 	ToolIDs   map[string]string // tools that are registered elsewhere: key → id
 	Agents    map[string]*Agent // sub-agents, by key; the model sees "agent-<key>"
 	AgentIDs  map[string]string // sub-agents that are applied elsewhere: key → id
-	Workflows map[string]string // workflows: key → id; the model sees "workflow-<key>"
+	Workflows map[string]string // not supported by this release: an agent that names one is refused
 
 	ToolChoice  string   // auto (default), none, required or tool:<key>
 	ActiveTools []string // keys that the model may use; nil: all, empty: none
@@ -235,13 +235,16 @@ func (a *Agent) toolIssues() []events.Issue {
 		}
 	}
 	for field, ids := range map[string]map[string]string{
-		"toolIds": a.ToolIDs, "agentIds": a.AgentIDs, "workflows": a.Workflows, "toolSearch.toolIds": found,
+		"toolIds": a.ToolIDs, "agentIds": a.AgentIDs, "toolSearch.toolIds": found,
 	} {
 		for key, id := range ids {
 			if text := idIssue(id); text != "" {
 				add(field+"."+key, "id %s", text)
 			}
 		}
+	}
+	for key := range a.Workflows { // no planner follows them: an agent must not seem to have what its model never sees
+		add("workflows."+key, "workflows are not supported by this release")
 	}
 	return list
 }

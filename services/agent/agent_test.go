@@ -18,7 +18,6 @@ func TestB13_19Def(t *testing.T) {
 	t.Parallel()
 	a := valid()
 	a.Name, a.Description, a.Instructions = "A", "does", "be kind"
-	a.Workflows = map[string]string{"w": "nightly"}
 	a.ToolChoice, a.ActiveTools, a.RequireToolApproval = "tool:echo", []string{}, Always()
 	a.AutoResumeSuspendedTools = true
 	a.ModelSettings, a.ProviderOptions = json.RawMessage(`{"temperature":0}`), json.RawMessage(`{"openai":{}}`)
@@ -29,7 +28,7 @@ func TestB13_19Def(t *testing.T) {
 	}
 	want := events.AgentDef{
 		ID: "a", Name: "A", Description: "does", Instructions: "be kind", Model: "scripted/x",
-		Tools: map[string]string{"echo": "echo"}, Workflows: map[string]string{"w": "nightly"}, ToolChoice: "tool:echo",
+		Tools: map[string]string{"echo": "echo"}, ToolChoice: "tool:echo",
 		ActiveTools: &[]string{}, RequireToolApproval: &events.Approval{Always: true}, Limits: &events.Limits{Tokens: 9},
 		ModelSettings: a.ModelSettings, ProviderOptions: a.ProviderOptions,
 		AutoResumeSuspendedTools: true,
@@ -56,7 +55,7 @@ func TestAgentIssues(t *testing.T) {
 		"id: is reserved":                    func(a *Agent) { a.ID = "=tool" },
 		"agents.s: has no agent":             func(a *Agent) { a.Agents = map[string]*Agent{"s": nil} },
 		"toolIds.x: id is required":          func(a *Agent) { a.ToolIDs = map[string]string{"x": ""} },
-		"workflows.x: id is required":        func(a *Agent) { a.Workflows = map[string]string{"x": " "} },
+		"workflows.x: workflows are not":     func(a *Agent) { a.Workflows = map[string]string{"x": "nightly"} },
 		"activeTools: no tool has the key":   func(a *Agent) { a.ActiveTools = []string{"Echo"} },
 		"toolChoice: no tool has the key":    func(a *Agent) { a.ToolChoice = "tool:x" },
 		"toolChoice: want auto":              func(a *Agent) { a.ToolChoice = "sometimes" },
