@@ -77,6 +77,16 @@ type Chunk struct {
 	Cursor uint64    `json:"-"`
 	Prev   uint64    `json:"-"`
 	Time   time.Time `json:"-"`
+	// Nested is the chunk of a run below that this one wraps, once for each level; nil where it wraps none.
+	Nested *Chunk `json:"-"`
+}
+
+// Innermost is the chunk itself, or what it wraps.
+func (c Chunk) Innermost() Chunk {
+	for c.Nested != nil {
+		c = *c.Nested
+	}
+	return c
 }
 
 // NewChunk makes a chunk; the payload must encode, which maps and structs of plain values always do.

@@ -21,6 +21,7 @@ type ChildStartPayload struct {
 	ToolCallID string `json:"toolCallId"`
 	RunID      string `json:"runId"`
 	AgentID    string `json:"agentId"`
+	ToolName   string `json:"toolName,omitempty"` // as the model knows it, agent-<key>
 }
 
 // StepStartPayload begins a model turn (step-start).
@@ -198,10 +199,24 @@ func StepStartChunk(run, messageID string, at time.Time) Chunk {
 	})
 }
 
-// ChildStartChunk tells readers of a run of a run that one of its calls is delegated to; id is that of its first fact.
-func ChildStartChunk(run, child, agentID, id string) Chunk {
-	c := NewChunk(run, ChunkChildStart, ChildStartPayload{ToolCallID: child, RunID: child, AgentID: agentID})
-	c.ID = id
+// ChildStartChunk tells readers of a run of a run that one of its calls is delegated to. Its id is derived from that of the
+// release, so one that is published again is dropped.
+func ChildStartChunk(rel CallReleased, agentID, release string) Chunk {
+	c := NewChunk(rel.RunID, ChunkChildStart, ChildStartPayload{
+		ToolCallID: rel.ToolCallID, RunID: rel.ToolCallID, AgentID: agentID, ToolName: rel.ToolName,
+	})
+	c.ID = release + "-child-start"
+	return c
+}
+
+// NestedChunk wraps a chunk of the run that a call of a run is delegated to, as readers of the outer run see it.
+func NestedChunk(run, toolCallID, toolName string, inner Chunk) Chunk {
+	c := NewChunk(run, ChunkToolOutput, struct {
+		Output     Chunk  `json:"output"`
+		ToolCallID string `json:"toolCallId"`
+		ToolName   string `json:"toolName"`
+	}{inner, toolCallID, toolName})
+	c.ID, c.TraceParent, c.Cursor, c.Time, c.Nested = inner.ID, inner.TraceParent, inner.Cursor, inner.Time, &inner
 	return c
 }
 

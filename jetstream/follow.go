@@ -24,6 +24,9 @@ var ErrGap = errors.New("older chunks are no longer stored")
 type FollowOptions struct {
 	// Poll is how often an idle reader looks for what it may have missed. Zero: 1 s.
 	Poll time.Duration
+	// Passed is called with the cursor of each chunk when the reader has gone past it: it was given, or left out because it
+	// came before or cannot be read.
+	Passed func(cursor uint64)
 }
 
 // Follow reads the chunks of a run after a cursor, each once and in order: the stored ones, then what comes, until ctx
@@ -34,9 +37,12 @@ type FollowOptions struct {
 // [ErrGap] tells of chunks that are not; any other error ends the reading. Readers of one run in one process share a
 // subscription.
 func (c *Conn) Follow(ctx context.Context, run string, after uint64, o *FollowOptions) iter.Seq2[events.Chunk, error] {
-	poll := feedPoll
+	poll, passed := feedPoll, func(uint64) {}
 	if o != nil && o.Poll > 0 {
 		poll = o.Poll
+	}
+	if o != nil && o.Passed != nil {
+		passed = o.Passed
 	}
 	return func(yield func(events.Chunk, error) bool) {
 		f, err := c.parts.feeds.join(c, run) //nolint:contextcheck // a feed outlives the reader that begins it
@@ -45,7 +51,7 @@ func (c *Conn) Follow(ctx context.Context, run string, after uint64, o *FollowOp
 			return
 		}
 		defer c.parts.feeds.leave(f)
-		r := &reader{conn: c, feed: f, cursor: after, poll: poll, yield: yield}
+		r := &reader{conn: c, feed: f, cursor: after, poll: poll, yield: yield, passed: passed}
 		if err := r.run(ctx); err != nil && ctx.Err() == nil {
 			yield(events.Chunk{}, fmt.Errorf("follow run %s: %w", run, err))
 		}
@@ -56,7 +62,7 @@ func (c *Conn) Follow(ctx context.Context, run string, after uint64, o *FollowOp
 // [Conn.Follow] for who wants to know what there is, and not what comes.
 func (c *Conn) StoredChunks(ctx context.Context, run string, after uint64) iter.Seq2[events.Chunk, error] {
 	return func(yield func(events.Chunk, error) bool) {
-		r := &reader{conn: c, feed: &feed{run: run, stored: c.ns.Chunk(run)}, cursor: after, yield: yield}
+		r := &reader{conn: c, feed: &feed{run: run, stored: c.ns.Chunk(run)}, cursor: after, yield: yield, passed: func(uint64) {}}
 		if err := r.fill(ctx); err != nil && !r.over {
 			yield(events.Chunk{}, fmt.Errorf("chunks of run %s: %w", run, err))
 		}
@@ -73,6 +79,7 @@ type reader struct {
 	cursor uint64
 	poll   time.Duration
 	yield  func(events.Chunk, error) bool
+	passed func(cursor uint64)
 	batch  []events.Chunk
 	seen   map[string]bool
 	over   bool // the caller stopped
@@ -181,6 +188,7 @@ func (r *reader) show(m directMsg, oldest uint64) error {
 	}
 	if err != nil {
 		r.cursor = m.seq
+		r.passed(m.seq)
 		return nil //nolint:nilerr // see above
 	}
 	return r.emit(ch)
@@ -195,13 +203,11 @@ func (r *reader) missed(oldest uint64, next events.Chunk) bool {
 // emit hands a chunk to the caller, unless it came before.
 func (r *reader) emit(ch events.Chunk) error {
 	r.cursor = ch.Cursor
-	if r.repeated(ch) {
-		return nil
-	}
-	if !r.yield(ch, nil) {
+	if !r.repeated(ch) && !r.yield(ch, nil) {
 		r.over = true
 		return errStop
 	}
+	r.passed(ch.Cursor)
 	return nil
 }
 

@@ -29,11 +29,18 @@ type FollowOptions struct {
 	UntilIdle bool
 	// Withdrawn also gives the chunks of attempts of a turn that come after that attempt was withdrawn by step-retry.
 	Withdrawn bool
+	// Flat gives the run's own chunks alone, without those of the runs that its calls are delegated to.
+	Flat bool
 }
 
 // Follow reads the chunks of the run after a cursor (0: from its beginning), each once and in order, until the run ends:
 // the last chunk is finish, or abort when it was cancelled. A run that failed has an error chunk before its finish. The
 // cursor of a chunk is where a later Follow goes on, in this process or another.
+//
+// What a sub-agent says comes in between, where it was said: as a tool-output of the call that is delegated to it, which holds
+// the chunk of that run, once for each level (see [events.Chunk].Nested). What it asks people comes as a question of the run
+// itself. A client that may not read the log (Config.LiveOnly) is told only that the sub-agent has begun, what it asks, and its
+// result.
 //
 // When the message of the run turns out to be what a suspended run waited for, a finish names that one (see [Resumes]), and
 // its continuation follows, under its own run id. Cursors of both are places in one stream.
@@ -96,7 +103,7 @@ func (f *follower) follow(ctx context.Context, after uint64) error {
 	defer done()
 	items := make(chan item)
 	reading.Go(func() {
-		for ch, err := range f.run.source(ctx, after) {
+		for ch, err := range f.run.source(ctx, after, f.opts) {
 			select {
 			case items <- item{ch, err}:
 			case <-ctx.Done():
@@ -121,9 +128,13 @@ func (f *follower) follow(ctx context.Context, after uint64) error {
 }
 
 // source is where the chunks come from.
-func (r *Run) source(ctx context.Context, after uint64) iter.Seq2[events.Chunk, error] {
-	if !r.client.cfg.LiveOnly {
+func (r *Run) source(ctx context.Context, after uint64, o FollowOptions) iter.Seq2[events.Chunk, error] {
+	switch {
+	case r.client.cfg.LiveOnly:
+	case o.Flat:
 		return r.client.conn.Follow(ctx, r.ID, after, nil)
+	default:
+		return r.merged(ctx, after, o)
 	}
 	return func(yield func(events.Chunk, error) bool) {
 		if err := r.record(ctx); err != nil {

@@ -219,7 +219,7 @@ func (r *Run) Wait(ctx context.Context) (*Output, error) {
 	answered := answers{}
 	for more := true; more; {
 		more = false
-		for ch, err := range r.Follow(ctx, f.Output().Cursor, &FollowOptions{UntilSuspended: true}) {
+		for ch, err := range r.Follow(ctx, f.Output().Cursor, &FollowOptions{UntilSuspended: true, Flat: !r.isBelow()}) {
 			if errors.Is(err, ErrGap) {
 				continue
 			}

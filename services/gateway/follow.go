@@ -100,7 +100,7 @@ func (f *reader) look() error {
 	ctx := f.r.Context()
 	until := time.Now().Add(behind)
 	for {
-		last, err := f.run.Last(ctx)
+		last, err := f.run.LastBelow(ctx)
 		if err != nil {
 			return err
 		}

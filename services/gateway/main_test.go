@@ -100,6 +100,8 @@ const clerk = `{"rules":[
 	{"when":{"user":"^pay closed$","before":["*"]},"calls":[{"tool":"pay_closed","args":{}}]},
 	{"when":{"user":"^pay closed$"},"fail":{"status":400,"message":"the model is broken"}},
 	{"when":{"user":"^wait$","before":["*"]},"calls":[{"tool":"wait","args":{}}]},
+	{"when":{"user":"^delegate look$","before":["*"]},"calls":[{"tool":"agent-clerk","args":{"prompt":"look"}}]},
+	{"when":{"user":"^delegate pay$","before":["*"]},"calls":[{"tool":"agent-clerk","args":{"prompt":"pay"}}]},
 	{"when":{"user":"^city$","before":["*"]},"calls":[{"tool":"ask","args":{}}]},
 	{"when":{"user":"^color$","before":["*"]},"calls":[{"tool":"color","args":{"c":"red"}}]},
 	{"when":{"user":"^fail$"},"fail":{"status":400,"message":"the model is broken"}},

@@ -150,6 +150,9 @@ func (t *teller) take(ch events.Chunk, err error) error {
 	if err != nil {
 		return err
 	}
+	if ch.Innermost().Type == events.ChunkChildStart {
+		return nil // said by what the run below says
+	}
 	t.suspended = nil
 	switch ch.Type {
 	case events.ChunkSuspended:
@@ -157,8 +160,6 @@ func (t *teller) take(ch events.Chunk, err error) error {
 		if json.Unmarshal(ch.Payload, &p) == nil {
 			t.suspended = p.Asks
 		}
-		return nil
-	case events.ChunkChildStart:
 		return nil
 	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
 		return t.ask(ch)

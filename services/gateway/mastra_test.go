@@ -27,8 +27,11 @@ type chunk struct {
 			Reason      string
 			IsContinued bool
 		}
-		Output struct{ ToolCalls []events.ToolCallPayload }
-		Error  struct{ Message string }
+		Output struct {
+			ToolCalls   []events.ToolCallPayload
+			Type, RunID string // of a nested chunk
+		}
+		Error struct{ Message string }
 	}
 	Cursor uint64
 	Repeat bool

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/jetstream"
@@ -76,6 +77,7 @@ func (s *Service) startChild(ctx context.Context, release events.Event, rel even
 	}
 	data := s.childOf(rel, parent, def, sub, in)
 	data.Definitions, data.RequestID = pins, release.ID
+	s.tellChild(ctx, release, rel, data.AgentID)
 	stored, ours, err := s.addFirst(ctx, s.ns.Start(data.RunID), release, data)
 	if errors.Is(err, jetstream.ErrTooLarge) { // what was said before is too much; what it is to do may not be
 		data.Request.Messages = events.Prompt{events.TextMessage(events.RoleUser, in.Prompt)}
@@ -84,22 +86,24 @@ func (s *Service) startChild(ctx context.Context, release events.Event, rel even
 	if ours {
 		s.remember(events.StateOf(data, stored), stored)
 	}
-	switch {
-	case errors.Is(err, jetstream.ErrTooLarge):
+	if errors.Is(err, jetstream.ErrTooLarge) {
 		return s.neverStarts(ctx, release, rel, err)
-	case err != nil:
-		return err
-	case stored.Place.Kind != events.KindStart: // it has begun before, and perhaps nobody was told
-		stored, err = s.conn.Fact(ctx, s.ns.Start(data.RunID))
-		if errors.Is(err, jetstream.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read start of %s: %w", data.RunID, err)
-		}
 	}
-	s.chunk(ctx, events.ChildStartChunk(rel.RunID, data.RunID, data.AgentID, stored.ID))
-	return nil
+	return err
+}
+
+// tellTime is how long the start of a child waits until readers can know of it.
+const tellTime = time.Second
+
+// tellChild tells readers of a run of the one below it, before that begins: then all that the child says comes later in the
+// stream, and a reader who goes on by a cursor misses nothing of it. Where chunks are not stored the child begins all the same.
+func (s *Service) tellChild(ctx context.Context, release events.Event, rel events.CallReleased, agentID string) {
+	s.chunk(ctx, events.ChildStartChunk(rel, agentID, release.ID))
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	if err := s.conn.FlushChunks(ctx, rel.RunID); err != nil {
+		s.log.WarnContext(ctx, "chunks not stored", "runId", rel.RunID, "error", err)
+	}
 }
 
 // addFirst stores the first fact of a child, or returns the last one of its chain when it has any.

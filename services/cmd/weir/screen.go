@@ -21,11 +21,15 @@ type screen struct {
 	asks  bool      // the person is asked about calls that wait, so they are not told of them
 	open  bool      // the last line of text has no end yet
 
+	below map[string]string // what sub-agents are saying, by run
+
 	untilIdle bool // background calls are waited for, too
 	value     bool // the value that the run is asked for is shown in place of what the model says
 }
 
-func (a *app) screen(run *client.Run) *screen { return &screen{a: a, run: run, fold: run.Fold()} }
+func (a *app) screen(run *client.Run) *screen {
+	return &screen{a: a, run: run, fold: run.Fold(), below: map[string]string{}}
+}
 
 // follow shows the run after a cursor until it ends or is suspended.
 func (s *screen) follow(ctx context.Context, after uint64) (*client.Output, error) {
@@ -55,8 +59,38 @@ func (a *app) lost(run *client.Run, err error) error {
 	return err
 }
 
+// showBelow shows a chunk of a sub-agent: what it says is a note, said at once, for the standard output is the run's.
+func (s *screen) showBelow(ch events.Chunk) {
+	inner, path := ch.Innermost(), ""
+	for ; ch.Nested != nil; ch = *ch.Nested {
+		payload(ch, func(p events.ToolOutputPayload) {
+			path += oneLine(strings.TrimPrefix(p.ToolName, events.AgentPrefix)) + " "
+		})
+	}
+	switch inner.Type {
+	case events.ChunkTextDelta:
+		payload(inner, func(p events.TextPayload) { s.below[inner.RunID] += p.Text })
+	case events.ChunkTextEnd:
+		s.note("  %s« %s", path, oneLine(s.below[inner.RunID]))
+		delete(s.below, inner.RunID)
+	case events.ChunkStepRetry:
+		delete(s.below, inner.RunID)
+	case events.ChunkToolCall:
+		payload(inner, func(p events.ToolCallPayload) { s.note("  %s→ %s %s", path, oneLine(p.ToolName), compact(p.Args)) })
+	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
+		payload(inner, func(p events.ToolResultPayload) { s.note("  %s%s", path, resultLine(inner.Type, p)) })
+	case events.ChunkWarning:
+		payload(inner, func(p events.WarningPayload) { s.note("  %s! %s", path, oneLine(p.Message)) })
+	default: // pieces that people need not see
+	}
+}
+
 // show shows one chunk.
 func (s *screen) show(ch events.Chunk) {
+	if ch.Nested != nil {
+		s.showBelow(ch)
+		return
+	}
 	switch ch.Type {
 	case events.ChunkTextDelta:
 		if !s.value {

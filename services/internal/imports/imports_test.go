@@ -31,7 +31,7 @@ var ours = map[string][]string{
 	"services/agent/agenttest": {"events", "services/agent"},
 	"services/tools":           {"events", "services/agent", "services/internal/egress"}, // models say what is fetched
 	"services/models": {
-		"services/agent", "services/models/anthropic", "services/models/google", "services/models/openai",
+		"events", "services/agent", "services/models/anthropic", "services/models/google", "services/models/openai",
 		"services/models/responses",
 		"services/models/scripted",
 	},
