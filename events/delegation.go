@@ -170,6 +170,21 @@ func ParentCall(run string) (CallID, bool) {
 	return call, err == nil
 }
 
+// CallWithin is the call of a run that is the call of this id, or through which that is below the run. An id that is neither
+// stays as it is.
+func CallWithin(run, toolCallID string) string {
+	for at := toolCallID; ; {
+		call, err := ParseCallID(at)
+		switch {
+		case err != nil:
+			return toolCallID
+		case call.Run == run:
+			return at
+		}
+		at = call.Run
+	}
+}
+
 // RootOf is the run at the top of the path of a run.
 func RootOf(run string) string {
 	root, _, _ := strings.Cut(run, "=")

@@ -238,6 +238,13 @@ func (s *Service) serveAsk(ctx context.Context, r jetstream.Request) (any, error
 		}
 	}
 	head, err := s.last(ctx, call)
+	if err == nil && head.Place.Delegated() { // who is meant is the one that waits below, as for a decision
+		req.Run, req.Call = call.String(), ""
+		if call, err = s.theOne(ctx, req); err != nil {
+			return nil, err
+		}
+		head, err = s.last(ctx, call)
+	}
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
 		return nil, events.NotFound("call", "call %s is not known", call)

@@ -287,8 +287,8 @@ func (c *Client) Asks(ctx context.Context, f Filter) (asks []events.OpenAsk, tot
 	return cut(asks, f.Page, f.PerPage), len(asks), nil
 }
 
-// Ask reads the ask that a call waits for, from the log. The id is a toolCallId, or a run id when one call of the run
-// waits. A call that was decided is refused with already_decided and the answer, one that waits for nothing with
+// Ask reads the ask that a call waits for, from the log. The id is a toolCallId, that of a delegated call below which one call
+// waits, or a run id when one call of the run waits. A call that was decided is refused with already_decided and the answer, one that waits for nothing with
 // not_found.
 func (c *Client) Ask(ctx context.Context, id string) (*events.CallHeld, error) {
 	if !c.reads() {
@@ -299,6 +299,12 @@ func (c *Client) Ask(ctx context.Context, id string) (*events.CallHeld, error) {
 		return nil, err
 	}
 	last, err := c.conn.Last(ctx, c.ns.Call(call, events.KindAsk).Chain())
+	if err == nil && last.Place.Delegated() { // who is meant is the one that waits below
+		if call, err = c.callOf(ctx, Decision{RunID: call.String()}); err != nil {
+			return nil, err
+		}
+		last, err = c.conn.Last(ctx, c.ns.Call(call, events.KindAsk).Chain())
+	}
 	switch {
 	case errors.Is(err, jetstream.ErrNotFound):
 		return nil, events.NotFound("call", "call %s is not known", call)

@@ -57,31 +57,38 @@ func resume(b decideBody, ask *events.CallHeld) (client.Decision, error) {
 
 // decided reads the request, finds the ask, and makes the decision about exactly that: its round and fingerprint are those
 // that are open when the request arrives.
-func (r *request) decided(make decider, named bool) (client.Decision, *events.CallHeld, error) {
+func (r *request) decided(make decider, named bool) (*decided, error) {
 	def, err := r.agent()
 	if err != nil {
-		return client.Decision{}, nil, err
+		return nil, err
 	}
 	var body decideBody
 	if err := r.read(&body); err != nil {
-		return client.Decision{}, nil, err
+		return nil, err
 	}
 	switch {
 	case body.RunID == "":
-		return client.Decision{}, nil, badBody("runId", "Required")
+		return nil, badBody("runId", "Required")
 	case body.ToolCallID == "" && named:
-		return client.Decision{}, nil, badBody("toolCallId", "Required")
+		return nil, badBody("toolCallId", "Required")
 	}
 	ask, err := r.ask(body.RunID, body.ToolCallID)
 	if err != nil {
-		return client.Decision{}, nil, err
+		return nil, err
 	}
 	if !concerns(ask, def.ID) {
-		return client.Decision{}, nil, events.Errorf(events.CodeForbidden, "Access denied")
+		return nil, events.Errorf(events.CodeForbidden, "Access denied")
 	}
 	d, err := make(body, ask)
 	d.ToolCallID, d.Round, d.Fingerprint = ask.ToolCallID, &ask.Round, ask.Fingerprint
-	return d, ask, err
+	return &decided{Decision: d, ask: ask, run: r.who.Run(body.RunID)}, err
+}
+
+// decided is a decision that a request makes, about an ask, in a run that it follows: that of the call, or one above it.
+type decided struct {
+	client.Decision
+	ask *events.CallHeld
+	run *client.Run
 }
 
 // ask is the open ask of a call of a run, or, where none is named, of the one that waits.
@@ -119,21 +126,20 @@ func concerns(ask *events.CallHeld, agent string) bool {
 // decideStream is a route that decides and streams what comes of it.
 func decideStream(make decider, named bool) func(*request) error {
 	return func(r *request) error {
-		d, ask, err := r.decided(make, named)
+		d, err := r.decided(make, named)
 		if err != nil {
 			return err
 		}
-		run := r.who.Run(ask.RunID)
-		after, err := run.Last(r.Context()) // before the decision, so that nothing of the continuation is missed
+		after, err := d.run.LastBelow(r.Context()) // before the decision, so that nothing of the continuation is missed
 		if err != nil {
 			return err
 		}
-		out, err := r.who.Decide(r.Context(), d)
+		out, err := r.who.Decide(r.Context(), d.Decision)
 		if err != nil {
 			return err
 		}
 		return r.tell(part{
-			run: run, agent: r.PathValue("agentId"), after: after, decided: ask, pending: out.State == events.DecisionPending,
+			run: d.run, agent: r.PathValue("agentId"), after: after, decided: d.ask, pending: out.State == events.DecisionPending,
 		})
 	}
 }
@@ -141,14 +147,14 @@ func decideStream(make decider, named bool) func(*request) error {
 // decideOutput is a route that decides and answers the output of the whole run.
 func decideOutput(make decider, named bool) func(*request) (any, error) {
 	return func(r *request) (any, error) {
-		d, ask, err := r.decided(make, named)
+		d, err := r.decided(make, named)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := r.who.Decide(r.Context(), d); err != nil {
+		if _, err := r.who.Decide(r.Context(), d.Decision); err != nil {
 			return nil, err
 		}
-		return r.output(r.who.Run(ask.RunID))
+		return r.output(d.run)
 	}
 }
 

@@ -171,6 +171,7 @@ func (v *outputView) suspend(out *client.Output) {
 	var mine []events.ToolCallPayload
 	for _, a := range out.Asks {
 		if a.Ask.Kind != events.AskClient {
+			a.ToolCallID = events.CallWithin(out.RunID, a.ToolCallID) // which the client has seen; the ask inside names the call
 			people = append(people, a)
 			continue
 		}
@@ -185,15 +186,17 @@ func (v *outputView) suspend(out *client.Output) {
 		return
 	}
 	v.Usage, v.Asks = struct{}{}, people
-	v.SuspendPayload, v.ResumeSchema = out.SuspendPayload, out.ResumeSchema
-	if first := people[0]; v.SuspendPayload == nil || v.SuspendPayload.ToolCallID != first.ToolCallID {
-		v.ResumeSchema = first.ResumeSchema
-		v.SuspendPayload = &client.SuspendPayload{
-			ToolCallID: first.ToolCallID, ToolName: first.ToolName, Args: first.Args,
-			SuspendPayload: first.SuspendPayload, ResumeSchema: first.ResumeSchema,
-		}
+	first := people[0]
+	v.ResumeSchema = first.ResumeSchema
+	v.SuspendPayload = &client.SuspendPayload{
+		ToolCallID: first.ToolCallID, ToolName: first.ToolName, Args: first.Args,
+		SuspendPayload: first.SuspendPayload, ResumeSchema: first.ResumeSchema,
 	}
-	v.Messages = append(v.Messages, pendingMessage(people))
+	for i, call := range out.ToolCalls {
+		call.ToolCallID = events.CallWithin(out.RunID, call.ToolCallID)
+		v.ToolCalls[i] = frameOf(events.ToolCallChunk(out.RunID, call))
+	}
+	v.Messages = append(v.Messages, pendingMessage(out.RunID, people))
 }
 
 func stepType(out *client.Output) string {
@@ -204,7 +207,7 @@ func stepType(out *client.Output) string {
 }
 
 // pendingMessage is the message of the turn that waits, as Mastra stores it: with what it waits for.
-func pendingMessage(asks []events.AskPayload) messageView {
+func pendingMessage(run string, asks []events.AskPayload) messageView {
 	type pending struct {
 		ToolCallID   string          `json:"toolCallId"`
 		ToolName     string          `json:"toolName"`
@@ -215,7 +218,7 @@ func pendingMessage(asks []events.AskPayload) messageView {
 	}
 	approvals, suspended := map[string]pending{}, map[string]pending{}
 	for _, a := range asks {
-		p := pending{a.ToolCallID, a.ToolName, a.Args, "approval", a.Ask.RunID, a.ResumeSchema}
+		p := pending{a.ToolCallID, a.ToolName, a.Args, "approval", run, a.ResumeSchema}
 		if a.Ask.Kind == events.AskApproval {
 			approvals[a.ToolCallID] = p
 			continue

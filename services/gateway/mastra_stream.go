@@ -154,6 +154,9 @@ func (t *teller) take(ch events.Chunk, err error) error {
 		return nil // said by what the run below says
 	}
 	t.suspended = nil
+	if inner := ch.Innermost(); ch.Nested != nil && isResult(inner) {
+		delete(t.asks, callOf(inner))
+	}
 	switch ch.Type {
 	case events.ChunkSuspended:
 		var p events.SuspendedPayload
@@ -208,11 +211,37 @@ func (t *teller) ask(ch events.Chunk) error {
 		return nil
 	}
 	t.asks[p.Ask.ToolCallID] = ch
-	if err := t.show(frameOf(ch)); err != nil {
+	if err := t.show(t.askFrame(ch)); err != nil {
 		return err
 	}
 	t.atAsk = true
 	return nil
+}
+
+// askFrame is a question as Mastra's client reads it: about the call of the run that it follows, which may be delegated to
+// whoever asks. The ask inside names the call that is decided.
+func (t *teller) askFrame(ch events.Chunk) frame {
+	f := frameOf(ch)
+	f.RunID = t.run.ID
+	var p events.AskPayload
+	if json.Unmarshal(ch.Payload, &p) != nil {
+		return f
+	}
+	p.ToolCallID = events.CallWithin(t.run.ID, p.ToolCallID)
+	if raw, err := events.Marshal(p); err == nil {
+		f.Payload = raw
+	}
+	return f
+}
+
+// isResult reports whether a chunk is the outcome of a call.
+func isResult(ch events.Chunk) bool {
+	switch ch.Type {
+	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
+		return true
+	default:
+		return false
+	}
 }
 
 func (t *teller) result(ch events.Chunk) error {
@@ -334,7 +363,7 @@ func (t *teller) wait() error {
 		return nil
 	}
 	for _, ch := range again {
-		f := frameOf(ch)
+		f := t.askFrame(ch)
 		f.Repeat = true
 		if err := t.show(f); err != nil {
 			return err

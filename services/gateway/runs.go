@@ -57,7 +57,16 @@ func suspendedRuns(r *request) (any, error) {
 			}
 		}
 	}
-	return r.who.Suspended(r.Context(), f)
+	page, err := r.who.Suspended(r.Context(), f)
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range page.Runs {
+		for i := range run.ToolCalls { // of which a client knows the one that is delegated; the ask inside names the call
+			run.ToolCalls[i].ToolCallID = events.CallWithin(run.RunID, run.ToolCalls[i].ToolCallID)
+		}
+	}
+	return page, nil
 }
 
 // startedView answers a start: the run is asked for, and may be followed.

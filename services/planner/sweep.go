@@ -56,7 +56,7 @@ func (s *Service) sweepBacklog(ctx context.Context) error {
 			continue
 		}
 		d := jetstream.Delivery{Event: fact, Subject: fact.Place.Subject(), Attempt: sweptAttempt}
-		if err := s.onFact(ctx, d); err != nil && !jetstream.IsLater(err) {
+		if err := s.onFact(ctx, d); err != nil && !jetstream.IsLater(err) && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "runId", fact.Place.Run, "error", err)
 		}
 	}
@@ -95,7 +95,7 @@ func (s *Service) sweepRuns(ctx context.Context) error {
 		if err != nil || ended[p.Run] || s.busy(p.Run) || ctx.Err() != nil {
 			continue
 		}
-		if err := s.sweepRun(ctx, p.Run, now); err != nil && !jetstream.IsLater(err) {
+		if err := s.sweepRun(ctx, p.Run, now); err != nil && !jetstream.IsLater(err) && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "sweep failed", "runId", p.Run, "error", err)
 		}
 	}
