@@ -84,7 +84,9 @@ func TestB12_19_GenerateBelow(t *testing.T) {
 		RunID          string
 		FinishReason   string
 		SuspendPayload struct{ ToolCallID, ToolName string }
-		ToolCalls      []struct{ Payload struct{ ToolCallID, ToolName string } }
+		ToolCalls      []struct {
+			Payload struct{ ToolCallID, ToolName string }
+		}
 	}
 	s.post("/api/agents/boss/generate", `{"messages":"delegate pay"}`).want(http.StatusOK, `"pendingToolApprovals":{"`, `"type":"approval"`).into(&out)
 	call := out.RunID + "=1-1"
