@@ -62,7 +62,7 @@ func (r *Run) Follow(ctx context.Context, after uint64, o *FollowOptions) iter.S
 			run = cmp.Or(next, run)
 		}
 		for run != nil {
-			f := &follower{run: run, opts: *o, yield: yield, after: from, asks: map[string]int{}, counts: map[int]int{}}
+			f := &follower{run: run, opts: *o, yield: yield, after: from, asks: map[string]int{}, counts: attempts{}}
 			if err := f.follow(ctx, from); err != nil {
 				yield(events.Chunk{}, busError(err))
 				return
@@ -78,7 +78,7 @@ type follower struct {
 	opts   FollowOptions
 	yield  func(events.Chunk, error) bool
 	asks   map[string]int // rounds of asks, by toolCallId
-	counts map[int]int    // the first attempt that counts, by step
+	counts attempts
 	shown  bool
 	gap    bool // chunks were no longer stored
 	tasks  tasks
@@ -235,19 +235,26 @@ func (f *follower) first(ctx context.Context, notes <-chan told) error {
 	return events.Errorf(events.CodeRunExists, "run %s exists with another request", f.run.ID)
 }
 
+// attempts are, by step, the first attempts of turns that count.
+type attempts map[int]int
+
+// withdrawn remembers what a chunk says of attempts, and reports whether it belongs to one that was withdrawn.
+func (a attempts) withdrawn(ch events.Chunk) bool {
+	if ch.Type == events.ChunkStepRetry {
+		a[ch.Step] = max(a[ch.Step], ch.Attempt)
+	}
+	return ch.Attempt > 0 && ch.Attempt < a[ch.Step]
+}
+
 // note remembers what later chunks are judged by, and reports whether this one belongs to a withdrawn attempt.
 func (f *follower) note(ch events.Chunk) (withdrawn bool) {
-	switch ch.Type {
-	case events.ChunkStepRetry:
-		f.counts[ch.Step] = max(f.counts[ch.Step], ch.Attempt)
-	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
+	if ch.Type == events.ChunkToolCallApproval || ch.Type == events.ChunkToolCallSuspended {
 		var p events.AskPayload
 		if json.Unmarshal(ch.Payload, &p) == nil {
 			f.asks[p.ToolCallID] = p.Ask.Round
 		}
-	default:
 	}
-	return ch.Attempt > 0 && ch.Attempt < f.counts[ch.Step]
+	return f.counts.withdrawn(ch)
 }
 
 // isSuspended reports whether a suspended chunk tells of now. One that comes before the chunk of an ask that it names, as

@@ -40,13 +40,13 @@ type branch struct {
 	passed atomic.Uint64 // cursor up to which everything was put into items, or left out
 	stop   context.CancelFunc
 
-	head   *item       // the next one, when it has arrived
-	clear  uint64      // cursor up to which there is nothing more than head
-	counts map[int]int // the first attempt that counts, by step
+	head   *item  // the next one, when it has arrived
+	clear  uint64 // cursor up to which there is nothing more than head
+	counts attempts
 }
 
 func newBranch(above *branch, run, tool string) *branch {
-	return &branch{run: run, tool: tool, above: above, items: make(chan item, ahead), counts: map[int]int{}}
+	return &branch{run: run, tool: tool, above: above, items: make(chan item, ahead), counts: attempts{}}
 }
 
 // merge reads a run and those below it as one.
@@ -145,7 +145,7 @@ func (m *merge) past(ctx context.Context, b *branch, upTo uint64) (past, error) 
 			withPayload(ch, func(r events.ToolResultPayload) { p.results[r.ToolCallID] = true })
 		default:
 		}
-		b.isWithdrawn(ch)
+		b.counts.withdrawn(ch)
 		m.remember(ch)
 	}
 	return p, nil
@@ -347,7 +347,7 @@ func (m *merge) give(b *branch) (more bool, err error) {
 // nested is a chunk of a run below as readers of the run see it; none when it is not shown. A question stands on the subject of
 // the run that asks and on that of the run at the top: whoever follows one in between is shown it as its own.
 func (m *merge) nested(b *branch, ch events.Chunk) events.Chunk {
-	if b.isWithdrawn(ch) && !m.opts.Withdrawn {
+	if b.counts.withdrawn(ch) && !m.opts.Withdrawn {
 		return events.Chunk{}
 	}
 	switch ch.Type {
@@ -365,14 +365,6 @@ func (m *merge) nested(b *branch, ch events.Chunk) events.Chunk {
 		ch = events.NestedChunk(b.above.run, b.run, b.tool, ch)
 	}
 	return ch
-}
-
-// isWithdrawn reports whether a chunk belongs to an attempt of a turn that was withdrawn.
-func (b *branch) isWithdrawn(ch events.Chunk) bool {
-	if ch.Type == events.ChunkStepRetry {
-		b.counts[ch.Step] = max(b.counts[ch.Step], ch.Attempt)
-	}
-	return ch.Attempt > 0 && ch.Attempt < b.counts[ch.Step]
 }
 
 // close follows a run that has ended no longer, nor those below it.

@@ -31,33 +31,11 @@ type startBody struct {
 	Concurrency         events.Concurrency        `json:"toolCallConcurrency,omitempty"`
 	ModelSettings       json.RawMessage           `json:"modelSettings,omitempty"`
 	ProviderOptions     json.RawMessage           `json:"providerOptions,omitempty"`
-	StructuredOutput    *structuredBody           `json:"structuredOutput,omitempty"`
+	StructuredOutput    *events.StructuredOutput  `json:"structuredOutput,omitempty"`
 
 	// What cannot cross a process, or is not part of this release, is refused: a run would not do what was asked for.
 	Toolsets json.RawMessage `json:"toolsets,omitempty"`
 	StopWhen json.RawMessage `json:"stopWhen,omitempty"`
-}
-
-// structuredBody asks for a value that fits a schema. Other members that Mastra's client may send change nothing here.
-type structuredBody struct {
-	Schema        json.RawMessage      `json:"schema"`
-	ErrorStrategy events.ErrorStrategy `json:"errorStrategy,omitempty"`
-	FallbackValue json.RawMessage      `json:"fallbackValue,omitempty"`
-	Model         string               `json:"model,omitempty"`
-	Instructions  string               `json:"instructions,omitempty"`
-}
-
-func (b *structuredBody) output() (*events.StructuredOutput, error) {
-	if b == nil || len(noNull(b.Schema)) == 0 {
-		return nil, nil //nolint:nilnil // none is asked for
-	}
-	s := &events.StructuredOutput{
-		Schema: b.Schema, ErrorStrategy: b.ErrorStrategy, FallbackValue: noNull(b.FallbackValue), Model: b.Model, Instructions: b.Instructions,
-	}
-	for _, issue := range s.Check() {
-		return nil, badBody(issue.Field, issue.Message)
-	}
-	return s, nil
 }
 
 // memoryBody names the conversation of a run.
@@ -165,7 +143,7 @@ func (b *startBody) refuse() error {
 func (b *startBody) fill(req *client.Request) (err error) {
 	req.ThreadID, req.ResourceID = b.ThreadID, b.ResourceID
 	req.ModelSettings, req.ProviderOptions = noNull(b.ModelSettings), noNull(b.ProviderOptions)
-	if req.StructuredOutput, err = b.StructuredOutput.output(); err != nil {
+	if req.StructuredOutput, err = structuredOf(b.StructuredOutput); err != nil {
 		return err
 	}
 	if b.Memory != nil {
@@ -219,6 +197,18 @@ func (b *startBody) fill(req *client.Request) (err error) {
 		}}
 	}
 	return nil
+}
+
+// structuredOf is the value that a body asks for; one without a schema asks for none.
+func structuredOf(want *events.StructuredOutput) (*events.StructuredOutput, error) {
+	if want == nil || len(noNull(want.Schema)) == 0 {
+		return nil, nil //nolint:nilnil // none is asked for
+	}
+	want.FallbackValue = noNull(want.FallbackValue)
+	for _, issue := range want.Check() {
+		return nil, badBody(issue.Field, issue.Message)
+	}
+	return want, nil
 }
 
 // threadOf is the id of a thread, which is given by itself or in an object.

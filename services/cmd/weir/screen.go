@@ -75,12 +75,20 @@ func (s *screen) showBelow(ch events.Chunk) {
 		delete(s.below, inner.RunID)
 	case events.ChunkStepRetry:
 		delete(s.below, inner.RunID)
+	default:
+		s.showDone("  "+path, inner)
+	}
+}
+
+// showDone shows what a run does beside speaking, behind what says whose it is.
+func (s *screen) showDone(whose string, ch events.Chunk) {
+	switch ch.Type {
 	case events.ChunkToolCall:
-		payload(inner, func(p events.ToolCallPayload) { s.note("  %s→ %s %s", path, oneLine(p.ToolName), compact(p.Args)) })
+		payload(ch, func(p events.ToolCallPayload) { s.note("%s→ %s %s", whose, oneLine(p.ToolName), compact(p.Args)) })
 	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
-		payload(inner, func(p events.ToolResultPayload) { s.note("  %s%s", path, resultLine(inner.Type, p)) })
+		payload(ch, func(p events.ToolResultPayload) { s.note("%s%s", whose, resultLine(ch.Type, p)) })
 	case events.ChunkWarning:
-		payload(inner, func(p events.WarningPayload) { s.note("  %s! %s", path, oneLine(p.Message)) })
+		payload(ch, func(p events.WarningPayload) { s.note("%s! %s", whose, oneLine(p.Message)) })
 	default: // pieces that people need not see
 	}
 }
@@ -105,10 +113,6 @@ func (s *screen) show(ch events.Chunk) {
 	case events.ChunkStepRetry:
 		s.endLine()
 		s.a.note("… the model broke off; it is asked once more")
-	case events.ChunkToolCall:
-		payload(ch, func(p events.ToolCallPayload) { s.note("→ %s %s", oneLine(p.ToolName), compact(p.Args)) })
-	case events.ChunkToolResult, events.ChunkToolError, events.ChunkToolOutputDenied:
-		payload(ch, func(p events.ToolResultPayload) { s.note("%s", resultLine(ch.Type, p)) })
 	case events.ChunkBackgroundCompleted, events.ChunkBackgroundFailed, events.ChunkBackgroundCancelled:
 		payload(ch, func(p events.BackgroundPayload) { s.note("%s", taskLine(p)) })
 	case events.ChunkToolCallApproval, events.ChunkToolCallSuspended:
@@ -117,15 +121,14 @@ func (s *screen) show(ch events.Chunk) {
 				s.note("? %s", askLine(p))
 			}
 		})
-	case events.ChunkWarning:
-		payload(ch, func(p events.WarningPayload) { s.note("! %s", oneLine(p.Message)) })
 	case events.ChunkAbort:
 		s.note("the run was cancelled")
 	case events.ChunkFinish:
 		for _, run := range client.Resumes(ch) {
 			s.note("run %s goes on: this is what it waited for", run)
 		}
-	default: // pieces that people need not see
+	default:
+		s.showDone("", ch)
 	}
 }
 

@@ -71,18 +71,6 @@ func refusedBefore(t *testing.T, req agent.ModelRequest) *agent.ModelError {
 	return e
 }
 
-// same compares a value with JSON.
-func same(t *testing.T, what, want string, got any) {
-	t.Helper()
-	var w any
-	if err := json.Unmarshal([]byte(want), &w); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(w, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
 // TestOverSockets is the twin of the in-process tests: a real server, a real connection.
 func TestOverSockets(t *testing.T) {
 	t.Parallel()
@@ -118,7 +106,7 @@ func TestSettings(t *testing.T) {
 		"max_tokens":9,"stream":false,"anthropicBeta":["one-2026","two-2026"]},"openai":{"user":"x"}}`)
 	body, header, warnings := sent(t, req)
 	var got any = body
-	same(t, "request", `{"model":"claude-test","stream":true,"system":[{"type":"text","text":"Be brief."}],
+	modeltest.SameJSON(t, "request", `{"model":"claude-test","stream":true,"system":[{"type":"text","text":"Be brief."}],
 		"messages":[{"role":"user","content":[{"type":"text","text":"Hello"}]}],
 		"temperature":0.2,"top_p":0.9,"top_k":40,"max_tokens":500,"stop_sequences":["END"],
 		"metadata":{"user_id":"u1"},"output_config":{"format":{"type":"json_schema","schema":{"type":"object"}}}}`, got)
@@ -158,9 +146,9 @@ func TestCacheHints(t *testing.T) {
 		{Role: events.RoleUser, Parts: []events.Part{text("one"), text("two"), text("three")}},
 	}
 	body, _, warnings := sent(t, req)
-	same(t, "tools", `[{"name":"now","input_schema":{"type":"object","properties":{}},"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, body["tools"])
-	same(t, "system", `[{"type":"text","text":"Rules.","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, body["system"])
-	same(t, "messages", `[{"role":"user","content":[{"type":"text","text":"one","cache_control":{"type":"ephemeral","ttl":"1h"}},
+	modeltest.SameJSON(t, "tools", `[{"name":"now","input_schema":{"type":"object","properties":{}},"cache_control":{"type":"ephemeral","ttl":"1h"}}]`, body["tools"])
+	modeltest.SameJSON(t, "system", `[{"type":"text","text":"Rules.","cache_control":{"type":"ephemeral","ttl":"1h"}}]`, body["system"])
+	modeltest.SameJSON(t, "messages", `[{"role":"user","content":[{"type":"text","text":"one","cache_control":{"type":"ephemeral","ttl":"1h"}},
 		{"type":"text","text":"two","cache_control":{"type":"ephemeral","ttl":"1h"}},{"type":"text","text":"three"}]}]`, body["messages"])
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "only 4 marks") {
 		t.Errorf("warnings %q", warnings)
@@ -168,7 +156,7 @@ func TestCacheHints(t *testing.T) {
 	req = hello()
 	req.ProviderOptions = mark
 	body, _, _ = sent(t, req)
-	same(t, "the whole request", `{"type":"ephemeral","ttl":"1h"}`, body["cache_control"])
+	modeltest.SameJSON(t, "the whole request", `{"type":"ephemeral","ttl":"1h"}`, body["cache_control"])
 }
 
 // TestB22_7ResultsAsTheyAre: errors carry the flag, pictures and documents are shown, and what cannot be is named.
@@ -198,7 +186,7 @@ func TestB22_7ResultsAsTheyAre(t *testing.T) {
 	for _, b := range blocks {
 		delete(b.(map[string]any), "tool_use_id")
 	}
-	same(t, "results", `[{"type":"tool_result","content":"no such page","is_error":true},{"type":"tool_result","content":"error","is_error":true},
+	modeltest.SameJSON(t, "results", `[{"type":"tool_result","content":"no such page","is_error":true},{"type":"tool_result","content":"error","is_error":true},
 		{"type":"tool_result","content":[{"type":"text","text":"The page:"},
 			{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBO"}},
 			{"type":"image","source":{"type":"url","url":"https://example.com/b.png"}},
@@ -225,7 +213,7 @@ func TestB4_4Media(t *testing.T) {
 	}}}
 	body, _, warnings := sent(t, req)
 	messages, _ := body["messages"].([]any)
-	same(t, "content", `[{"type":"text","text":"What is this?"},
+	modeltest.SameJSON(t, "content", `[{"type":"text","text":"What is this?"},
 		{"type":"image","source":{"type":"base64","media_type":"image/jpeg","data":"/9j/"}},
 		{"type":"image","source":{"type":"url","url":"https://example.com/a.jpg"}},
 		{"type":"document","title":"a.pdf","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="}},
@@ -255,10 +243,10 @@ func TestB1_12_B1_13_ToolsAsTheAPIHasThem(t *testing.T) {
 		{Name: "list", InputSchema: json.RawMessage(`{"type":"array"}`)},
 	}
 	body, _, warnings := sent(t, req)
-	same(t, "tools", `[{"name":"one","description":"One","strict":true,"input_examples":[{"a":"x"}],"defer_loading":true,
+	modeltest.SameJSON(t, "tools", `[{"name":"one","description":"One","strict":true,"input_examples":[{"a":"x"}],"defer_loading":true,
 		"input_schema":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"}},"required":["a"],"additionalProperties":false}},
 		{"name":"open","input_schema":{"type":"object","properties":{"a":{"type":"object"}}}}]`, body["tools"])
-	same(t, "choice", `{"type":"auto","disable_parallel_tool_use":true}`, body["tool_choice"])
+	modeltest.SameJSON(t, "choice", `{"type":"auto","disable_parallel_tool_use":true}`, body["tool_choice"])
 	if len(warnings) != 3 {
 		t.Errorf("warnings %q", warnings)
 	}
@@ -270,10 +258,10 @@ func TestB15_16WebSearch(t *testing.T) {
 	req := hello()
 	req.WebSearch = true
 	body, _, _ := sent(t, req)
-	same(t, "tools", `[{"type":"web_search_20250305","name":"web_search"}]`, body["tools"])
+	modeltest.SameJSON(t, "tools", `[{"type":"web_search_20250305","name":"web_search"}]`, body["tools"])
 	req.ProviderOptions = json.RawMessage(`{"anthropic":{"webSearch":{"maxUses":3,"userLocation":{"type":"approximate","city":"Rome"}}}}`)
 	body, _, _ = sent(t, req)
-	same(t, "tools", `[{"type":"web_search_20250305","name":"web_search","max_uses":3,"user_location":{"type":"approximate","city":"Rome"}}]`, body["tools"])
+	modeltest.SameJSON(t, "tools", `[{"type":"web_search_20250305","name":"web_search","max_uses":3,"user_location":{"type":"approximate","city":"Rome"}}]`, body["tools"])
 	if body["web_search"] != nil {
 		t.Errorf("request %v", body)
 	}
@@ -322,12 +310,12 @@ func TestReasoningIsSentBack(t *testing.T) {
 	body, _, warnings := sent(t, req)
 	messages, _ := body["messages"].([]any)
 	content, _ := messages[1].(map[string]any)["content"].([]any)
-	same(t, "the turn", `[{"type":"thinking","thinking":"First.","signature":"sig-one"},
+	modeltest.SameJSON(t, "the turn", `[{"type":"thinking","thinking":"First.","signature":"sig-one"},
 		{"type":"redacted_thinking","data":"EmwKAhgBEgy3va3pzix/LafPsn4a"}]`, any(content[:2]))
 	if len(content) != 3 || len(warnings) != 0 {
 		t.Errorf("content %v, warnings %q", content, warnings)
 	}
-	same(t, "thinking", `{"type":"enabled","budget_tokens":1024}`, body["thinking"])
+	modeltest.SameJSON(t, "thinking", `{"type":"enabled","budget_tokens":1024}`, body["thinking"])
 }
 
 // TestThinkingGivesWay: where the API would refuse a request for its thinking, the model does not think, and people are
@@ -379,7 +367,7 @@ func TestPausedTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := first["messages"].([]any)
-	same(t, "the second request", `[{"role":"assistant","content":[`+own+`]}]`, any(second["messages"].([]any)[len(asked):]))
+	modeltest.SameJSON(t, "the second request", `[{"role":"assistant","content":[`+own+`]}]`, any(second["messages"].([]any)[len(asked):]))
 	delete(first, "messages")
 	delete(second, "messages")
 	if diff := cmp.Diff(first, second); diff != "" {
@@ -387,7 +375,7 @@ func TestPausedTurn(t *testing.T) {
 	}
 	req.Messages = append(req.Messages, turn, events.TextMessage(events.RoleUser, "Thanks."))
 	body, _, _ := sent(t, req)
-	same(t, "the next turn", `[`+own+`,{"type":"text","text":"It is warm."}]`, body["messages"].([]any)[1].(map[string]any)["content"])
+	modeltest.SameJSON(t, "the next turn", `[`+own+`,{"type":"text","text":"It is warm."}]`, body["messages"].([]any)[1].(map[string]any)["content"])
 }
 
 // TestPausesEnd: a server that always pauses ends no run in an endless loop.

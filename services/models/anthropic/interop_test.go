@@ -3,27 +3,11 @@
 package anthropic_test
 
 import (
-	"encoding/json"
-	"errors"
 	"testing"
-	"time"
 
-	"github.com/weirkeeper/weir/events"
-	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/models/anthropic"
 	"github.com/weirkeeper/weir/services/models/modeltest"
 )
-
-func askedFor(prompt string) agent.ModelRequest {
-	return agent.ModelRequest{
-		Model: "claude-sonnet-4-5", Instructions: "Be brief.", Messages: []events.Message{events.TextMessage(events.RoleUser, prompt)},
-		Tools: []agent.ModelTool{
-			{Name: "get_weather", Description: "The weather", InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}}}`)},
-			{Name: "now"},
-		},
-		ProviderOptions: json.RawMessage(`{"anthropic":{"thinking":{"type":"enabled","budgetTokens":1024}}}`),
-	}
-}
 
 // TestAnthropicAimock drives the adapter against a mock that others wrote from recordings of the real provider. It
 // refuses a conversation whose thinking did not come back.
@@ -34,36 +18,13 @@ func TestAnthropicAimock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(req agent.ModelRequest) modeltest.Turn { return modeltest.Collect(t, c.Stream(t.Context(), req)) }
-	failure := func(got modeltest.Turn) *agent.ModelError {
-		e, ok := errors.AsType[*agent.ModelError](got.Err)
-		if !ok {
-			t.Fatalf("got %+v", got)
-		}
-		return e
+	by := modeltest.Mocked{
+		Model: "claude-sonnet-4-5", Options: `{"anthropic":{"thinking":{"type":"enabled","budgetTokens":1024}}}`, Overload: 529, CutCall: true,
 	}
-
-	got := ask(askedFor("Hello"))
-	if got.Err != nil || got.Text != "Hello there! How can I help you?" || got.Reason != agent.FinishStop {
-		t.Errorf("text: got %+v", got)
+	if text := mock.Drive(t, c, by); text.Signature == "" {
+		t.Errorf("text: got %+v", text)
 	}
-	if got.Reasoning != "A greeting. Answer in kind." || got.Signature == "" || got.Usage.InputTokens != 12 || got.Usage.OutputTokens != 8 {
-		t.Errorf("text: got %+v", got)
-	}
-	t.Run("parallel calls", func(t *testing.T) { mock.Calls(t, c, askedFor("Compare the weather.")) })
-	if got := ask(askedFor("Cut")); !failure(got).Retryable || len(got.Calls) != 1 || got.Calls[0].Ended {
-		t.Errorf("a connection that is lost: got %+v", got)
-	}
-	if e := failure(ask(askedFor("Busy"))); !e.Retryable || e.Status != 429 || e.After != 7*time.Second {
-		t.Errorf("busy: %+v", e)
-	}
-	if e := failure(ask(askedFor("Overload"))); !e.Retryable || e.Status != 529 {
-		t.Errorf("overload: %+v", e)
-	}
-	if e := failure(ask(askedFor("Nobody expects this"))); e.Retryable || e.Status < 400 {
+	if e, _ := by.Failed(t, c, "Nobody expects this"); e.Retryable || e.Status < 400 {
 		t.Errorf("no fixture: %+v", e)
-	}
-	if got := ask(askedFor("Long")); got.Err != nil || got.Reason != agent.FinishLength {
-		t.Errorf("the limit: got %+v", got)
 	}
 }

@@ -75,15 +75,7 @@ func (w *writer) tool(t agent.ModelTool) (adapter.Object, error) {
 	if t.Description != "" {
 		_ = out.SetJSON("description", t.Description)
 	}
-	schema, strict := t.InputSchema, false
-	if t.Strict {
-		said, err := strictDialect.Schema(t.InputSchema)
-		if err != nil {
-			w.r.Warn("tool %q is not strict: %v", t.Name, err)
-		} else {
-			schema, strict = said, true
-		}
-	}
+	schema, strict := strictDialect.Tool(w.r, t)
 	out.Set("input_schema", schema)
 	if strict {
 		_ = out.SetJSON("strict", true)

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/models/google"
@@ -65,18 +63,6 @@ func refusedBefore(t *testing.T, req agent.ModelRequest) *agent.ModelError {
 		t.Errorf("got %v", e)
 	}
 	return e
-}
-
-// same compares a value with JSON.
-func same(t *testing.T, what, want string, got any) {
-	t.Helper()
-	var w any
-	if err := json.Unmarshal([]byte(want), &w); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(w, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
 }
 
 // partsOf are the parts of a content.
@@ -142,7 +128,7 @@ func TestSettings(t *testing.T) {
 		"cached_content":"cachedContents/1","generationConfig":{"responseMimeType":"application/json"},"contents":[],"toolConfig":{}},"openai":{"x":1}}`)
 	body, warnings := sent(t, req)
 	var got any = body
-	same(t, "request", `{"systemInstruction":{"parts":[{"text":"Be brief."},{"text":"And kind."}]},
+	modeltest.SameJSON(t, "request", `{"systemInstruction":{"parts":[{"text":"Be brief."},{"text":"And kind."}]},
 		"contents":[{"role":"user","parts":[{"text":"Hello"}]}],
 		"generationConfig":{"temperature":0.2,"topP":0.9,"topK":40,"maxOutputTokens":500,"stopSequences":["END"],"seed":7,
 			"thinkingConfig":{"includeThoughts":true},"responseMimeType":"application/json"},
@@ -184,7 +170,7 @@ func TestB22_8Schemas(t *testing.T) {
 		req := hello()
 		req.Tools = []agent.ModelTool{{Name: "f", Description: "F", InputSchema: json.RawMessage(test.schema)}}
 		body, _ := sent(t, req)
-		same(t, test.name, `[{"functionDeclarations":[{"name":"f","description":"F","parametersJsonSchema":`+test.want+`}]}]`, body["tools"])
+		modeltest.SameJSON(t, test.name, `[{"functionDeclarations":[{"name":"f","description":"F","parametersJsonSchema":`+test.want+`}]}]`, body["tools"])
 	}
 	deep := `{"type":"object","properties":{"a":` + strings.Repeat(`{"type":"array","items":`, 40) + `{}` + strings.Repeat("}", 40) + `}}`
 	for _, bad := range []string{deep, `{"type":"array"}`, `{"type":"object","properties":{"a":7}}`, `{"type":"object","properties":{"a":{"anyOf":{}}}}`} {
@@ -202,10 +188,10 @@ func TestB1_12StrictIsValidated(t *testing.T) {
 	req := hello()
 	req.Tools = []agent.ModelTool{{Name: "f"}, {Name: "g", Strict: true}}
 	body, _ := sent(t, req)
-	same(t, "config", `{"functionCallingConfig":{"mode":"VALIDATED"}}`, body["toolConfig"])
+	modeltest.SameJSON(t, "config", `{"functionCallingConfig":{"mode":"VALIDATED"}}`, body["toolConfig"])
 	req.ToolChoice = "tool:f"
 	body, _ = sent(t, req)
-	same(t, "config", `{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["f"]}}`, body["toolConfig"])
+	modeltest.SameJSON(t, "config", `{"functionCallingConfig":{"mode":"ANY","allowedFunctionNames":["f"]}}`, body["toolConfig"])
 }
 
 // TestB15_16WebSearch: the search is a tool of Google's, alone or beside functions where the model can do both.
@@ -214,19 +200,19 @@ func TestB15_16WebSearch(t *testing.T) {
 	req := hello()
 	req.WebSearch = true
 	body, _ := sent(t, req)
-	same(t, "tools", `[{"googleSearch":{}}]`, body["tools"])
+	modeltest.SameJSON(t, "tools", `[{"googleSearch":{}}]`, body["tools"])
 	if body["toolConfig"] != nil {
 		t.Errorf("config %v", body["toolConfig"])
 	}
 	req.ProviderOptions = json.RawMessage(`{"google":{"googleSearch":{"excludeDomains":["example.com"]}}}`)
 	req.Tools = []agent.ModelTool{{Name: "now"}}
 	body, _ = sent(t, req)
-	same(t, "tools", `[{"googleSearch":{"excludeDomains":["example.com"]}},
+	modeltest.SameJSON(t, "tools", `[{"googleSearch":{"excludeDomains":["example.com"]}},
 		{"functionDeclarations":[{"name":"now","parametersJsonSchema":{"type":"object","properties":{}}}]}]`, body["tools"])
-	same(t, "config", `{"functionCallingConfig":{"mode":"VALIDATED"},"includeServerSideToolInvocations":true}`, body["toolConfig"])
+	modeltest.SameJSON(t, "config", `{"functionCallingConfig":{"mode":"VALIDATED"},"includeServerSideToolInvocations":true}`, body["toolConfig"])
 	req.Model = "gemini-2.5-flash"
 	body, warnings := sent(t, req)
-	same(t, "tools", `[{"functionDeclarations":[{"name":"now","parametersJsonSchema":{"type":"object","properties":{}}}]}]`, body["tools"])
+	modeltest.SameJSON(t, "tools", `[{"functionDeclarations":[{"name":"now","parametersJsonSchema":{"type":"object","properties":{}}}]}]`, body["tools"])
 	if len(warnings) != 1 || !strings.Contains(warnings[0], "does not search") {
 		t.Errorf("warnings %q", warnings)
 	}
@@ -272,7 +258,7 @@ func TestB22_7ResultsAsTheyAre(t *testing.T) {
 				delete(r, "id")
 			}
 		}
-		same(t, model, want, parts)
+		modeltest.SameJSON(t, model, want, parts)
 		if len(warnings) != 1 {
 			t.Errorf("warnings %q", warnings)
 		}
@@ -291,7 +277,7 @@ func TestB4_4Media(t *testing.T) {
 		{Type: events.PartFile, Data: "SUQz"},
 	}}}
 	body, warnings := sent(t, req)
-	same(t, "parts", `[{"text":"What is this?"},{"inlineData":{"mimeType":"image/png","data":"iVBO"}},
+	modeltest.SameJSON(t, "parts", `[{"text":"What is this?"},{"inlineData":{"mimeType":"image/png","data":"iVBO"}},
 		{"fileData":{"mimeType":"video/mp4","fileUri":"https://example.com/a.mp4"}},
 		{"inlineData":{"mimeType":"audio/mpeg","data":"SUQz"}},{"text":"[file not shown]"}]`, partsOf(body, 0))
 	if len(warnings) != 1 {
@@ -362,7 +348,7 @@ func TestSignaturesAreSentBack(t *testing.T) {
 		turn := played(t, name)
 		turn.Parts = append([]events.Part{{Type: events.PartReasoning, Text: "Foreign.", Signature: "anthropic:thinking:x"}}, turn.Parts...)
 		body, _ := sent(t, answered(turn))
-		same(t, name, want, withoutIDs(partsOf(body, 1)))
+		modeltest.SameJSON(t, name, want, withoutIDs(partsOf(body, 1)))
 	}
 }
 
@@ -383,7 +369,7 @@ func TestCallsOfOthers(t *testing.T) {
 		req := answered(turn)
 		req.Model = model
 		body, _ := sent(t, req)
-		same(t, model, want, withoutIDs(partsOf(body, 1)))
+		modeltest.SameJSON(t, model, want, withoutIDs(partsOf(body, 1)))
 	}
 }
 

@@ -5,12 +5,14 @@ package modeltest
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirkeeper/weir/events"
 	"github.com/weirkeeper/weir/services/agent"
@@ -137,4 +139,62 @@ func (m Mock) Calls(t *testing.T, model agent.Model, req agent.ModelRequest) {
 			t.Errorf("arguments %d = %s, want %s", i, got, want)
 		}
 	}
+}
+
+// Mocked is how an adapter is driven against the mock.
+type Mocked struct {
+	Model, Options string // that it asks for, and the options for its provider
+	Overload       int    // status of a provider that is overloaded
+	CutCall        bool   // the connection that is lost is lost in a call; else in a text
+}
+
+func (m Mocked) request(prompt string) agent.ModelRequest {
+	return agent.ModelRequest{
+		Model: m.Model, Instructions: "Be brief.", Messages: []events.Message{events.TextMessage(events.RoleUser, prompt)},
+		Tools: []agent.ModelTool{
+			{Name: "get_weather", Description: "The weather", InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string"}}}`)},
+			{Name: "now"},
+		},
+		ProviderOptions: json.RawMessage(m.Options),
+	}
+}
+
+// Failed is the error of a model that is asked for something by its prompt, and what it said before.
+func (m Mocked) Failed(t *testing.T, model agent.Model, prompt string) (*agent.ModelError, Turn) {
+	t.Helper()
+	got := Collect(t, model.Stream(t.Context(), m.request(prompt)))
+	e, ok := errors.AsType[*agent.ModelError](got.Err)
+	if !ok {
+		t.Fatalf("got %+v", got)
+	}
+	return e, got
+}
+
+// Drive asks a model of the mock for a text, calls, what breaks off, refusals and what the limit cuts. It returns the turn of the
+// text.
+func (m Mock) Drive(t *testing.T, model agent.Model, by Mocked) Turn {
+	t.Helper()
+	ask := func(prompt string) Turn { return Collect(t, model.Stream(t.Context(), by.request(prompt))) }
+	text := ask("Hello")
+	if text.Err != nil || text.Text != "Hello there! How can I help you?" || text.Reason != agent.FinishStop {
+		t.Errorf("text: got %+v", text)
+	}
+	if text.Reasoning != "A greeting. Answer in kind." || text.Usage.InputTokens != 12 || text.Usage.OutputTokens != 8 {
+		t.Errorf("text: got %+v", text)
+	}
+	t.Run("parallel calls", func(t *testing.T) { m.Calls(t, model, by.request("Compare the weather.")) })
+	e, cut := by.Failed(t, model, "Cut")
+	if !e.Retryable || by.CutCall && (len(cut.Calls) != 1 || cut.Calls[0].Ended) || !by.CutCall && cut.Text == "" {
+		t.Errorf("a connection that is lost: got %+v", cut)
+	}
+	if e, _ := by.Failed(t, model, "Busy"); !e.Retryable || e.Status != 429 || e.After != 7*time.Second {
+		t.Errorf("busy: %+v", e)
+	}
+	if e, _ := by.Failed(t, model, "Overload"); !e.Retryable || e.Status != by.Overload {
+		t.Errorf("overload: %+v", e)
+	}
+	if got := ask("Long"); got.Err != nil || got.Reason != agent.FinishLength {
+		t.Errorf("the limit: got %+v", got)
+	}
+	return text
 }

@@ -413,3 +413,15 @@ func testOutputSchema(t *testing.T, p Provider) {
 		}
 	}
 }
+
+// SameJSON compares a value with JSON.
+func SameJSON(t *testing.T, what, want string, got any) {
+	t.Helper()
+	var w any
+	if err := json.Unmarshal([]byte(want), &w); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(w, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}

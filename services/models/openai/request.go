@@ -3,7 +3,6 @@ package openai
 import (
 	"encoding/json"
 	"maps"
-	"slices"
 
 	"github.com/weirkeeper/weir/services/agent"
 	"github.com/weirkeeper/weir/services/models/internal/adapter"
@@ -35,7 +34,9 @@ func (c *Client) prepare(r *adapter.Request, req agent.ModelRequest) error {
 		body.Set("stream_options", json.RawMessage(`{"include_usage":true}`))
 	}
 	if format != nil {
-		body.Set("response_format", format)
+		if err := body.SetJSON("response_format", format); err != nil {
+			return err
+		}
 	}
 	if err := c.addTools(&body, r, req); err != nil {
 		return err
@@ -51,25 +52,15 @@ func (c *Client) prepare(r *adapter.Request, req agent.ModelRequest) error {
 }
 
 // format asks for an answer that fits a schema, where the server and the schema allow it; else nil.
-func (c *Client) format(req agent.ModelRequest) json.RawMessage {
-	if len(req.OutputSchema) == 0 || !c.dialect.Strict || !adapter.IsObject(req.OutputSchema) {
+func (c *Client) format(req agent.ModelRequest) map[string]any {
+	if len(req.OutputSchema) == 0 || !c.dialect.Strict {
 		return nil
 	}
-	schema, err := StrictDialect.Schema(req.OutputSchema)
-	if err != nil {
+	schema, ok := StrictDialect.Answer(req.OutputSchema)
+	if !ok {
 		return nil
 	}
-	var format adapter.Object
-	err = format.SetJSON("json_schema", map[string]any{"name": "answer", "schema": schema, "strict": true})
-	format.Set("type", json.RawMessage(`"json_schema"`))
-	if err != nil {
-		return nil
-	}
-	raw, err := format.MarshalJSON()
-	if err != nil {
-		return nil
-	}
-	return raw
+	return map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "answer", "schema": schema, "strict": true}}
 }
 
 // settingNames are model settings and their names in this protocol.
@@ -99,20 +90,12 @@ func (c *Client) addSettings(body *adapter.Object, r *adapter.Request, req agent
 	if err != nil {
 		return err
 	}
-	options, err := adapter.Options(req.ProviderOptions, c.client.Provider())
+	options, err := adapter.OptionsBut(r, req.ProviderOptions, c.client.Provider(), reserved)
 	if err != nil {
 		return err
 	}
-	for _, s := range settings {
-		body.Set(s.Name, s.Value)
-	}
-	for _, o := range options {
-		name := adapter.Snake(o.Name)
-		if slices.Contains(reserved, name) {
-			r.Warn("provider option %q is not for options to set", o.Name)
-			continue
-		}
-		body.Set(name, o.Value)
+	for _, m := range append(settings, options...) {
+		body.Set(m.Name, m.Value)
 	}
 	return nil
 }
@@ -120,16 +103,9 @@ func (c *Client) addSettings(body *adapter.Object, r *adapter.Request, req agent
 // function is a tool as a request offers it. Strict is asked for where the server knows it and the schema can be said
 // in it.
 func (c *Client) function(r *adapter.Request, t agent.ModelTool) wireTool {
-	f := wireFunction{Name: t.Name, Description: t.Description, Parameters: t.InputSchema}
-	if t.Strict && c.dialect.Strict {
-		strict, err := StrictDialect.Schema(t.InputSchema)
-		if err != nil {
-			r.Warn("tool %q is not strict: %v", t.Name, err)
-		} else {
-			f.Parameters, f.Strict = strict, true
-		}
-	}
-	return wireTool{Type: "function", Function: f}
+	t.Strict = t.Strict && c.dialect.Strict
+	schema, strict := StrictDialect.Tool(r, t)
+	return wireTool{Type: "function", Function: wireFunction{Name: t.Name, Description: t.Description, Parameters: schema, Strict: strict}}
 }
 
 // wireTool is a tool as a request offers it.

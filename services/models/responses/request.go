@@ -2,7 +2,6 @@ package responses
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/weirkeeper/weir/events"
@@ -40,7 +39,7 @@ var reserved = []string{
 // write encodes a request. Its errors are final: the same request can never be sent.
 func (w *writer) write(req agent.ModelRequest) error {
 	w.r.Path, w.r.Key = []string{"responses"}, req.IdempotencyKey
-	options, err := w.options(req)
+	options, err := adapter.OptionsBut(w.r, req.ProviderOptions, w.provider, reserved)
 	if err != nil {
 		return err
 	}
@@ -104,24 +103,6 @@ func reasons(model string) bool {
 	return false
 }
 
-// options reads the options for this provider, spelled as the protocol does.
-func (w *writer) options(req agent.ModelRequest) (adapter.Object, error) {
-	given, err := adapter.Options(req.ProviderOptions, w.provider)
-	if err != nil {
-		return nil, err
-	}
-	var out adapter.Object
-	for _, o := range given {
-		name := adapter.Snake(o.Name)
-		if slices.Contains(reserved, name) {
-			w.r.Warn("provider option %q is not for options to set", o.Name)
-			continue
-		}
-		out.Set(name, o.Value)
-	}
-	return out, nil
-}
-
 // format asks for an answer that fits a schema, where it can be said strictly, and says what the model is told first. Options
 // win.
 func (w *writer) format(req agent.ModelRequest, options *adapter.Object) (told string, err error) {
@@ -136,9 +117,9 @@ func (w *writer) format(req agent.ModelRequest, options *adapter.Object) (told s
 	if text.Has("format") {
 		return req.Instructions, nil
 	}
-	schema, err := openai.StrictDialect.Schema(req.OutputSchema)
-	if err != nil || !adapter.IsObject(req.OutputSchema) {
-		return adapter.Told(req), nil //nolint:nilerr // what cannot be said strictly is told
+	schema, ok := openai.StrictDialect.Answer(req.OutputSchema)
+	if !ok {
+		return adapter.Told(req), nil
 	}
 	err = text.SetJSON("format", map[string]any{"type": "json_schema", "name": "answer", "schema": schema, "strict": true})
 	if err != nil {
@@ -191,15 +172,6 @@ func (w *writer) tools(req agent.ModelRequest, options *adapter.Object) (tools [
 
 // function projects one tool. Strict is asked for where the schema can be said in it.
 func (w *writer) function(t agent.ModelTool) function {
-	f := function{Type: "function", Name: t.Name, Description: t.Description, Parameters: t.InputSchema}
-	if !t.Strict {
-		return f
-	}
-	schema, err := openai.StrictDialect.Schema(t.InputSchema)
-	if err != nil {
-		w.r.Warn("tool %q is not strict: %v", t.Name, err)
-		return f
-	}
-	f.Parameters, f.Strict = schema, true
-	return f
+	schema, strict := openai.StrictDialect.Tool(w.r, t)
+	return function{Type: "function", Name: t.Name, Description: t.Description, Parameters: schema, Strict: strict}
 }

@@ -44,18 +44,6 @@ func sent(t *testing.T, req agent.ModelRequest) (body map[string]any, warnings [
 	return body, got.Warnings
 }
 
-func same(t *testing.T, what, want string, got any) {
-	t.Helper()
-	var w any
-	if err := json.Unmarshal([]byte(want), &w); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(w, got) {
-		raw, _ := json.Marshal(got)
-		t.Errorf("%s is\n%s\nwant\n%s", what, raw, want)
-	}
-}
-
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	req := hello()
@@ -65,7 +53,7 @@ func TestSettings(t *testing.T) {
 	req.ProviderOptions = json.RawMessage(`{"openai":{"reasoning":{"effort":"low","summary":"auto"},"serviceTier":"flex","store":true,
 		"previousResponseId":"resp_1"},"google":{"x":1}}`)
 	body, warnings := sent(t, req)
-	same(t, "request", `{"model":"gpt-5","instructions":"Be brief.","stream":true,"store":false,"include":["reasoning.encrypted_content"],
+	modeltest.SameJSON(t, "request", `{"model":"gpt-5","instructions":"Be brief.","stream":true,"store":false,"include":["reasoning.encrypted_content"],
 		"input":[{"type":"message","role":"system","content":[{"type":"input_text","text":"And kind."}]},
 			{"type":"message","role":"user","content":[{"type":"input_text","text":"Hello"}]}],
 		"temperature":0.2,"top_p":0.9,"max_output_tokens":500,"reasoning":{"effort":"low","summary":"auto"},"service_tier":"flex"}`, any(body))
@@ -116,7 +104,7 @@ func TestB15_16WebSearch(t *testing.T) {
 	req.WebSearch = true
 	req.ProviderOptions = json.RawMessage(`{"openai":{"webSearch":{"search_context_size":"low"}}}`)
 	body, _ := sent(t, req)
-	same(t, "tools", `[{"type":"web_search","search_context_size":"low"}]`, body["tools"])
+	modeltest.SameJSON(t, "tools", `[{"type":"web_search","search_context_size":"low"}]`, body["tools"])
 	req.ToolChoice = "none"
 	if body, _ := sent(t, req); body["tools"] != nil {
 		t.Errorf("tools are %v", body["tools"])
@@ -141,7 +129,7 @@ func TestReasoningIsSentBack(t *testing.T) {
 		{Type: events.PartText, Text: "Hello."},
 	}}, events.TextMessage(events.RoleUser, "And?"))
 	body, _ := modelBody(t, req)
-	same(t, "input", `[{"type":"message","role":"user","content":[{"type":"input_text","text":"Hello"}]},
+	modeltest.SameJSON(t, "input", `[{"type":"message","role":"user","content":[{"type":"input_text","text":"Hello"}]},
 		{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"They greet."}],"encrypted_content":"gAAA"},`+own+`,
 		{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Hello."}]},
 		{"type":"message","role":"user","content":[{"type":"input_text","text":"And?"}]}]`, body["input"])
@@ -172,7 +160,7 @@ func TestB4_4Media(t *testing.T) {
 		{Type: events.PartFile, MediaType: "application/pdf", URL: "https://example.com/a.pdf"},
 	}}}
 	body, _ := sent(t, req)
-	same(t, "input", `[{"type":"message","role":"user","content":[{"type":"input_text","text":"See"},
+	modeltest.SameJSON(t, "input", `[{"type":"message","role":"user","content":[{"type":"input_text","text":"See"},
 		{"type":"input_image","image_url":"data:image/png;base64,aGk="},{"type":"input_image","image_url":"https://example.com/a.jpg"},
 		{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,aGk="},
 		{"type":"input_file","file_url":"https://example.com/a.pdf"}]}]`, body["input"])

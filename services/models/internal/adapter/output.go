@@ -15,8 +15,8 @@ func Told(req agent.ModelRequest) string {
 		string(req.OutputSchema)
 }
 
-// IsObject reports whether a schema is one of objects: some providers take no other for an answer.
-func IsObject(schema []byte) bool {
+// isObject reports whether a schema is one of objects.
+func isObject(schema []byte) bool {
 	o, err := ParseObject(schema)
 	kind, _ := o.Get("type")
 	return err == nil && string(kind) == `"object"`

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirkeeper/weir/events"
+	"github.com/weirkeeper/weir/services/agent"
 )
 
 // Strict is the smaller dialect of schemas that a provider takes for strict function calling: every object is closed,
@@ -24,6 +25,26 @@ type Strict struct {
 
 // Schema projects parameters to the dialect, or says why that is not possible.
 func (d Strict) Schema(raw json.RawMessage) (json.RawMessage, error) { return d.schema(raw, 0) }
+
+// Tool is the schema of a tool as a request says it, and whether strictly: where that is asked for and can be said. That it
+// cannot is a warning.
+func (d Strict) Tool(r *Request, t agent.ModelTool) (schema json.RawMessage, strict bool) {
+	if !t.Strict {
+		return t.InputSchema, false
+	}
+	schema, err := d.Schema(t.InputSchema)
+	if err != nil {
+		r.Warn("tool %q is not strict: %v", t.Name, err)
+		return t.InputSchema, false
+	}
+	return schema, true
+}
+
+// Answer is the schema of an answer, said strictly; false where it cannot be, or is none of objects, which alone providers take.
+func (d Strict) Answer(raw json.RawMessage) (json.RawMessage, bool) {
+	schema, err := d.Schema(raw)
+	return schema, err == nil && isObject(raw)
+}
 
 func (d Strict) schema(raw json.RawMessage, depth int) (json.RawMessage, error) {
 	if depth > maxSchemaDepth {

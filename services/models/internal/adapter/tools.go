@@ -3,6 +3,7 @@ package adapter
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/weirkeeper/weir/events"
@@ -101,6 +102,25 @@ func Options(raw json.RawMessage, provider string) (Object, error) {
 		return nil, events.Errorf(events.CodeInvalidRequest, "provider options: %s: %v", provider, err)
 	}
 	return options, nil
+}
+
+// OptionsBut are the options for a provider, spelled as protocols with underscores do. Those that Weir answers for are left out,
+// with a warning.
+func OptionsBut(r *Request, raw json.RawMessage, provider string, reserved []string) (Object, error) {
+	given, err := Options(raw, provider)
+	if err != nil {
+		return nil, err
+	}
+	var out Object
+	for _, o := range given {
+		name := Snake(o.Name)
+		if slices.Contains(reserved, name) {
+			r.Warn("provider option %q is not for options to set", o.Name)
+			continue
+		}
+		out.Set(name, o.Value)
+	}
+	return out, nil
 }
 
 // Snake is a name as protocols write names that have underscores: {"reasoningEffort": "low"} and {"reasoning_effort":
